@@ -1,0 +1,62 @@
+# Every target sets up what it needs in .venv, from the lock files alone; a second run finds it there.
+SHELL := /bin/sh
+PY := .venv/bin/python
+UV := 0.13.9
+
+# Two targets at once would set up the same environment twice.
+.NOTPARALLEL:
+.PHONY: help demo serve test check bench openapi lock clean moved
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+demo: .venv/run.stamp ## the whole story on real processes, printed
+	.venv/bin/subgrant demo
+
+serve: .venv/run.stamp ## the service on 127.0.0.1:8700, with a database in a file
+	.venv/bin/subgrant serve
+
+test: .venv/dev.stamp ## every test
+	$(PY) -m pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal $(ARGS)
+
+check: .venv/dev.stamp ## lint, format, types, layers, and the tests marked `gate`
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	.venv/bin/lint-imports --no-logo --no-cache
+	$(PY) -m pytest -q -m gate
+
+bench: .venv/dev.stamp ## the benchmarks
+	$(PY) -m bench $(ARGS)
+
+openapi: .venv/run.stamp ## write openapi/openapi.json anew
+	mkdir -p openapi
+	$(PY) -m app.cli openapi > openapi/openapi.json.new
+	mv openapi/openapi.json.new openapi/openapi.json
+
+# Keeps what is locked and still fits; `make lock ARGS=--upgrade` looks for newer versions of the rest.
+COMPILE := .venv/bin/uv pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --annotation-style line \
+	--custom-compile-command "make lock" $(ARGS) --extra demo --group build
+
+lock: .venv/dev.stamp ## write the lock files anew from pyproject.toml
+	$(PY) -m pip install -qq uv==$(UV)
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## remove .venv and whatever the tools left
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	find app bench migrations tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# A virtual environment does not survive a move of its folder.
+ifneq ($(shell cat .venv/folder 2>/dev/null),$(CURDIR))
+.venv/run.stamp .venv/dev.stamp: moved
+endif
+
+.venv/run.stamp: requirements.lock pyproject.toml tools/setup.sh
+	@sh tools/setup.sh requirements.lock
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock pyproject.toml tools/setup.sh
+	@sh tools/setup.sh requirements-dev.lock
+	@touch .venv/run.stamp $@

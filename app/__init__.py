@@ -1,0 +1,1 @@
+"""Subgrant: a delegation-grant authorization service."""

@@ -1,0 +1,93 @@
+"""Registered things as JSON documents: every member of a dataclass that is not a column of its own.
+
+The dataclass is the format: a member added with a default reads old documents, and one that is renamed or
+removed needs a migration. A document with a member that this version does not know is refused rather than
+read without it, since what is not known might restrict.
+"""
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Hashable, Iterable
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache, lru_cache
+from types import NoneType
+from typing import Any, NewType, TypeVar, cast, get_args, get_origin
+
+Record = TypeVar("Record")
+
+CACHED_DOCUMENTS = 4096
+
+
+def dump(record: object, *, without: Collection[str] = ()) -> str:
+    """The document of a record, without the members that have columns."""
+    names: Iterable[str] = _hints(cast("Any", type(record)))
+    members = {name: _dumped(getattr(record, name)) for name in names if name not in without}
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+def load(kind: type[Record], document: str, **columns: str) -> Record:
+    """The record of a document and its columns. Raises ValueError for a document of another version."""
+    return cast("Record", _load(cast("Hashable", kind), document, **columns))
+
+
+# Records are immutable and a text has one meaning, so reading it once is enough: calls read the same few.
+@lru_cache(maxsize=CACHED_DOCUMENTS)
+def _load(kind: Hashable, document: str, **columns: str) -> object:
+    assert isinstance(kind, type)
+    members = json.loads(document)
+    unknown = members.keys() - _hints(kind).keys()
+    if unknown:
+        raise ValueError(f"a stored {kind.__name__} has members that this version does not know: {unknown}")
+    return _record(kind, {**members, **columns})
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {member.name: member.type for member in fields(kind)}
+
+
+def _dumped(value: object) -> object:
+    """A value as JSON; plain JSON (a tool's schema, say) stays what it is."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _dumped(getattr(value, name)) for name in _hints(type(value))}
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=1)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    if isinstance(value, frozenset):
+        return sorted(_dumped(item) for item in value)  # type: ignore[type-var]
+    if isinstance(value, tuple):
+        return [_dumped(item) for item in value]
+    return value
+
+
+def _record(kind: Any, members: dict[str, Any]) -> Any:  # noqa: ANN401
+    hints = _hints(kind)
+    return kind(**{name: _loaded(hints[name], value) for name, value in members.items()})
+
+
+def _loaded(hint: Any, value: Any) -> Any:  # noqa: ANN401 - JSON on one side, any type on the other
+    hint = _bare(hint)
+    if value is None:
+        return None
+    if hint is timedelta:
+        return timedelta(microseconds=value)
+    if hint is bytes:
+        return b64decode(value)
+    if get_origin(hint) in (frozenset, tuple):
+        item = get_args(hint)[0]
+        return get_origin(hint)(_loaded(item, element) for element in value)
+    if is_dataclass(hint):
+        return _record(hint, value)
+    return hint(value) if isinstance(hint, type) and issubclass(hint, StrEnum) else value
+
+
+def _bare(hint: Any) -> Any:  # noqa: ANN401
+    """The type behind a NewType and behind `| None`."""
+    while isinstance(hint, NewType):
+        hint = hint.__supertype__
+    options = [option for option in get_args(hint) if option is not NoneType]
+    is_optional = NoneType in get_args(hint) and len(options) == 1
+    return _bare(options[0]) if is_optional else hint

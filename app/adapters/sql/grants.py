@@ -1,0 +1,280 @@
+"""Grants at rest: immutable rows, the lineage by which subtrees are found, and the closing of subtrees.
+
+Each method of the port is one step in the transaction, written below it as a function of a connection. The
+money of the accounts that are opened here is `ledger.py`'s.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, tuple_, union, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from app.adapters.sql.columns import Moment
+from app.adapters.sql.ledger import ACCOUNT_COLUMNS, account_of, new_account
+from app.adapters.sql.statements import AnyRow, AnySelect, insert_new, insert_rows, slices, word, words
+from app.adapters.sql.tables import accounts, grant_viewers, grants, runs
+from app.adapters.sql.unit import Unit
+from app.core.grant import ClientId, Grant, GrantId, RunId, TenantId
+from app.ports import AlreadyExists, GrantFilter, StoredGrant
+
+SEPARATOR = "/"
+AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
+
+
+class SqlGrants:
+    def __init__(self, unit: Unit) -> None:
+        self._unit = unit
+
+    async def add(self, grant: Grant, signed: str, lineage: Sequence[GrantId], *, claims_run: bool) -> None:
+        await self._unit.run(_add, grant, signed, tuple(lineage), claims_run)
+
+    async def chain(self, tenant_id: TenantId, grant_id: GrantId) -> tuple[StoredGrant, ...]:
+        return await self._unit.run(_chain, tenant_id, grant_id)
+
+    async def subtree(self, tenant_id: TenantId, grant_id: GrantId, limit: int) -> tuple[StoredGrant, ...]:
+        return await self._unit.run(_subtree, tenant_id, grant_id, limit)
+
+    async def page(
+        self, tenant_id: TenantId, where: GrantFilter, *, before: GrantId | None, limit: int
+    ) -> tuple[StoredGrant, ...]:
+        return await self._unit.run(_page, tenant_id, where, before, limit)
+
+    async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
+        return await self._unit.run(_children, tenant_id, grant_id)
+
+    async def run(self, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
+        return await self._unit.run(_run, tenant_id, run_id)
+
+    async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
+        return await self._unit.run(_close, tenant_id, grant_id, reason, at)
+
+    async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
+        return await self._unit.run(_closed_among, tuple(grants))
+
+
+# --- adding -----------------------------------------------------------------------------------------------
+
+
+def _add(
+    connection: Connection,
+    grant: Grant,
+    signed: str,
+    lineage: tuple[GrantId, ...],
+    claims_run: bool,  # noqa: FBT001
+) -> None:
+    assert lineage[0] == grant.root_grant_id, "a lineage starts at the root"
+    assert (None, *lineage)[-2:] == (grant.parent_grant_id, grant.grant_id), "a lineage ends with the grant itself"
+    assert not any(SEPARATOR in link for link in lineage), "an id holds no separator"
+    # The run first, so that nothing is left behind where it is taken; its foreign key is deferred.
+    claim = {"tenant_id": grant.tenant_id, "run_id": grant.child_run_id, "grant_id": grant.grant_id}
+    if claims_run and not insert_new(connection, runs, claim):
+        raise AlreadyExists("childRunId")
+    insert_rows(connection, grants, [_grant_row(grant, signed, lineage)])
+    insert_rows(connection, accounts, [new_account(grant, len(lineage))])
+    own = {"tenant": grant.tenant_id, "grant": grant.grant_id}
+    connection.execute(_ADD_VIEWERS, {**own, "lineage": lineage})
+
+
+def _grant_row(grant: Grant, signed: str, lineage: tuple[GrantId, ...]) -> dict[str, Any]:
+    return {
+        "tenant_id": grant.tenant_id,
+        "grant_id": grant.grant_id,
+        "parent_grant_id": grant.parent_grant_id,
+        "root_grant_id": grant.root_grant_id,
+        "path": SEPARATOR.join(lineage),
+        "depth": grant.depth,
+        "holder": grant.holder,
+        "issued_by": grant.issued_by,
+        "subject": grant.subject,
+        "actor": grant.actor,
+        "child_run_id": grant.child_run_id,
+        "issued_at": grant.issued_at,
+        "expires_at": grant.expires_at,
+        "signed": signed,
+    }
+
+
+def _viewers(column: ColumnElement[str]) -> AnySelect:
+    return select(word("tenant"), column, word("grant")).where(
+        grants.c.tenant_id == word("tenant"), grants.c.grant_id.in_(words("lineage"))
+    )
+
+
+_ADD_VIEWERS = insert(grant_viewers).from_select(
+    ["tenant_id", "client_id", "grant_id"], union(_viewers(grants.c.holder), _viewers(grants.c.issued_by))
+)
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+_OWN_ACCOUNT = and_(accounts.c.tenant_id == grants.c.tenant_id, accounts.c.account_id == grants.c.grant_id)
+_STORED = select(grants.c.tenant_id, grants.c.grant_id, grants.c.signed, grants.c.path, *ACCOUNT_COLUMNS).join(
+    accounts, _OWN_ACCOUNT
+)
+
+
+def stored_grant(row: AnyRow) -> StoredGrant:
+    return StoredGrant(
+        tenant_id=row.tenant_id,
+        grant_id=row.grant_id,
+        signed=row.signed,
+        lineage=tuple(row.path.split(SEPARATOR)),
+        account=account_of(row),
+        closed_at=row.closed_at,
+    )
+
+
+def _chain(connection: Connection, tenant_id: TenantId, grant_id: GrantId) -> tuple[StoredGrant, ...]:
+    rows = connection.execute(_CHAIN, {"tenant": tenant_id, "grant": grant_id})
+    return tuple(stored_grant(row) for row in rows)
+
+
+def _upward() -> AnySelect:
+    """From the grant to its root, a step of the primary key for each link."""
+    leaf = select(grants.c.grant_id, grants.c.parent_grant_id).where(
+        grants.c.tenant_id == word("tenant"), grants.c.grant_id == word("grant")
+    )
+    lineage = leaf.cte("lineage", recursive=True)
+    parents = select(grants.c.grant_id, grants.c.parent_grant_id).join(
+        lineage,
+        and_(grants.c.tenant_id == word("tenant"), grants.c.grant_id == lineage.c.parent_grant_id),
+    )
+    lineage = lineage.union_all(parents)
+    return (
+        _STORED.join(lineage, lineage.c.grant_id == grants.c.grant_id)
+        .where(grants.c.tenant_id == word("tenant"))
+        .order_by(accounts.c.lock_rank)
+    )
+
+
+_CHAIN = _upward()
+
+
+def _subtree(connection: Connection, tenant_id: TenantId, grant_id: GrantId, limit: int) -> tuple[StoredGrant, ...]:
+    own = lineage_of(connection, tenant_id, grant_id)
+    if own is None:
+        return ()
+    # A path sorts right before those that continue it: parents before children, straight from the index.
+    query = _STORED.where(within(tenant_id, own)).order_by(grants.c.path).limit(limit)
+    return tuple(stored_grant(row) for row in connection.execute(query))
+
+
+_LINEAGE = select(grants.c.root_grant_id, grants.c.path).where(
+    grants.c.tenant_id == word("tenant"), grants.c.grant_id == word("grant")
+)
+
+
+def within(tenant_id: TenantId, own: AnyRow) -> ColumnElement[bool]:
+    """The grant whose root and path are given, and all below it, as one range of an index."""
+    return and_(
+        grants.c.tenant_id == tenant_id,
+        grants.c.root_grant_id == own.root_grant_id,
+        grants.c.path >= own.path,
+        grants.c.path < own.path + AFTER_SEPARATOR,
+        (grants.c.path == own.path) | (grants.c.path > own.path + SEPARATOR),
+    )
+
+
+def lineage_of(connection: Connection, tenant_id: TenantId, grant_id: str) -> AnyRow | None:
+    """A grant's root and path, for `within`."""
+    return connection.execute(_LINEAGE, {"tenant": tenant_id, "grant": grant_id}).first()
+
+
+def _page(
+    connection: Connection, tenant_id: TenantId, where: GrantFilter, before: GrantId | None, limit: int
+) -> tuple[StoredGrant, ...]:
+    query = _STORED.where(grants.c.tenant_id == tenant_id).order_by(grants.c.grant_id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(grants.c.grant_id < before)
+    if where.live_at is not None:
+        query = query.where(accounts.c.closed.is_(None), grants.c.expires_at > where.live_at)
+    if where.visible_to is not None:
+        query = query.join(grant_viewers, _seen_by(where.visible_to))
+    equal = {
+        grants.c.parent_grant_id: where.parent_grant_id,
+        grants.c.root_grant_id: where.root_grant_id,
+        grants.c.child_run_id: where.run_id,
+        grants.c.holder: where.holder,
+        grants.c.subject: where.subject,
+    }
+    query = query.where(*(column == value for column, value in equal.items() if value is not None))
+    return tuple(stored_grant(row) for row in connection.execute(query))
+
+
+def _seen_by(client_id: ClientId) -> ColumnElement[bool]:
+    return and_(
+        grant_viewers.c.tenant_id == grants.c.tenant_id,
+        grant_viewers.c.client_id == client_id,
+        grant_viewers.c.grant_id == grants.c.grant_id,
+    )
+
+
+def _children(connection: Connection, tenant_id: TenantId, grant_id: GrantId) -> int:
+    return connection.execute(_COUNT_CHILDREN, {"tenant": tenant_id, "grant": grant_id}).scalar_one()
+
+
+_COUNT_CHILDREN = (
+    select(func.count())
+    .select_from(grants)
+    .where(grants.c.tenant_id == word("tenant"), grants.c.parent_grant_id == word("grant"))
+)
+
+
+def _run(connection: Connection, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
+    found = connection.execute(_CLAIMED, {"tenant": tenant_id, "run": run_id}).scalar()
+    return None if found is None else GrantId(found)
+
+
+_CLAIMED = select(runs.c.grant_id).where(runs.c.tenant_id == word("tenant"), runs.c.run_id == word("run"))
+
+# --- closing ----------------------------------------------------------------------------------------------
+
+
+def _close(
+    connection: Connection, tenant_id: TenantId, grant_id: GrantId, reason: str, at: datetime
+) -> tuple[GrantId, ...]:
+    """Close a subtree, so that no concurrent call or derivation slips past.
+
+    Whoever reserves or derives below this grant holds its account. So it is locked first, and the subtree
+    is read only then: a child that was added meanwhile is seen, one that comes later finds the grant closed.
+    """
+    own = connection.execute(_LOCK_OWN, {"tenant": tenant_id, "grant": grant_id}).first()
+    if own is None:
+        return ()
+    subtree = within(tenant_id, own)
+    open_below = (
+        select(grants.c.grant_id)
+        .join(accounts, _OWN_ACCOUNT)
+        .where(subtree, accounts.c.closed.is_(None))
+        .order_by(accounts.c.lock_rank, accounts.c.account_id)
+        .with_for_update(of=accounts)
+    )
+    closed = tuple(connection.execute(open_below).scalars())
+    for ids in slices(closed):
+        connection.execute(_CLOSE, {"tenant": tenant_id, "ids": ids, "reason": reason, "at": at})
+    return tuple(GrantId(each) for each in closed)
+
+
+_LOCK_OWN = (
+    select(grants.c.root_grant_id, grants.c.path)
+    .join(accounts, _OWN_ACCOUNT)
+    .where(grants.c.tenant_id == word("tenant"), grants.c.grant_id == word("grant"))
+    .with_for_update(of=accounts)
+)
+_CLOSE = (
+    update(accounts)
+    .where(accounts.c.tenant_id == word("tenant"), accounts.c.account_id.in_(words("ids")))
+    .values(closed=word("reason"), closed_at=bindparam("at", type_=Moment()))
+)
+
+
+def _closed_among(connection: Connection, pairs: tuple[tuple[TenantId, GrantId], ...]) -> frozenset[GrantId]:
+    key = tuple_(accounts.c.tenant_id, accounts.c.account_id)
+    return frozenset(
+        GrantId(closed)
+        for some in slices(pairs)
+        for closed in connection.execute(
+            select(accounts.c.account_id).where(accounts.c.closed.is_not(None), key.in_(some))
+        ).scalars()
+    )

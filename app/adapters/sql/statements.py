@@ -1,0 +1,60 @@
+"""The few statements that SQLAlchemy spells differently for each database, though both mean the same."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, Select, Table, bindparam, insert
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.elements import BindParameter
+
+from app.adapters.sql.columns import Word
+
+T = TypeVar("T")
+Values = Mapping[str, Any]
+AnyRow = Row[*tuple[Any, ...]]
+AnySelect = Select[*tuple[Any, ...]]
+
+MAX_IDS = 1000
+"""Ids in one statement, since both databases bound the number of its parameters."""
+
+
+def word(name: str) -> BindParameter[str]:
+    """A parameter that is compared with a text column. The statements that use it are built once."""
+    return bindparam(name, type_=Word())
+
+
+def words(name: str) -> BindParameter[Sequence[str]]:
+    """A parameter for IN."""
+    return bindparam(name, type_=Word(), expanding=True)
+
+
+def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in pieces of at most MAX_IDS."""
+    return (items[start : start + MAX_IDS] for start in range(0, len(items), MAX_IDS))
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+    """Insert all rows, of which there is at least one, in one round trip."""
+    connection.execute(insert(table), rows)
+
+
+def insert_new(connection: Connection, table: Table, row: Values) -> bool:
+    """Insert a row unless one of its keys is taken; waits for a concurrent insert of the same key."""
+    return connection.execute(_insert(connection, table).on_conflict_do_nothing(), row).rowcount == 1
+
+
+def insert_missing(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
+    """Insert those rows whose keys are not taken."""
+    connection.execute(_insert(connection, table).on_conflict_do_nothing(), rows)
+
+
+def insert_or_replace(connection: Connection, table: Table, row: Values) -> None:
+    """Insert a row, or replace everything but the primary key of the one that is there."""
+    keys = table.primary_key.columns.keys()
+    statement = _insert(connection, table)
+    others = {name: statement.excluded[name] for name in row if name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), row)
+
+
+def _insert(connection: Connection, table: Table) -> "postgresql.Insert | sqlite.Insert":
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)

@@ -1,0 +1,230 @@
+"""THE table: how each reason looks on each wire, and how failures that are no denials look.
+
+REST answers are RFC 9457 problem documents; OAuth endpoints keep RFC 6749 §5.2 errors; both carry the same
+`reason`. Nothing here ever holds a token, a secret, an address or a value from the request.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from app.api.wire import BodyRefused
+from app.core.reasons import Reason
+from app.core.strict_json import JsonObject, JsonValue
+from app.ports import AlreadyExists, StoreUnavailable
+from app.usecases.discover_tools import DiscoveryFailed
+from app.usecases.failures import (
+    CallInFlight,
+    Conflict,
+    Denied,
+    Malformed,
+    NotFound,
+    ToolServerFailed,
+)
+
+T = TypeVar("T")
+
+
+TOO_MANY = 429
+
+
+class Row(NamedTuple):
+    """One reason's looks: REST status, RFC 6750 error of a challenge, RFC 6749 error of the token endpoint."""
+
+    status: int
+    bearer: str | None
+    oauth: str
+
+
+_DEAD = Row(401, "invalid_token", "invalid_request")
+_REFUSED = Row(403, None, "invalid_request")
+_WIDER = Row(403, None, "invalid_authorization_details")
+
+TABLE: Mapping[Reason, Row] = {
+    Reason.TOKEN_INVALID: _DEAD,
+    Reason.TOKEN_EXPIRED: _DEAD,
+    Reason.AUDIENCE_MISMATCH: _DEAD,
+    Reason.GRANT_REVOKED: _DEAD,
+    Reason.GRANT_CLOSED: _DEAD,
+    Reason.GRANT_EXPIRED: _DEAD,
+    Reason.GRANT_NOT_YET_VALID: _DEAD,
+    Reason.TENANT_MISMATCH: _REFUSED,
+    Reason.INSUFFICIENT_SCOPE: Row(403, "insufficient_scope", "invalid_scope"),
+    Reason.ACTOR_NOT_PERMITTED: _REFUSED,
+    Reason.TOOL_NOT_ALLOWED: _WIDER,
+    Reason.RESOURCE_OUT_OF_SCOPE: _REFUSED,
+    Reason.ARGUMENT_INVALID: Row(422, None, "invalid_request"),
+    Reason.BUDGET_EXCEEDED: _REFUSED,
+    Reason.POLICY_DENIED: _REFUSED,
+    Reason.APPROVAL_REQUIRED: _REFUSED,
+    Reason.REDELEGATION_DENIED: _REFUSED,
+    Reason.DEPTH_EXCEEDED: _REFUSED,
+    Reason.NOT_NARROWER: _WIDER,
+    Reason.NARROWING_UNPROVABLE: _WIDER,
+    Reason.TARGET_REFUSED: Row(403, None, "invalid_target"),
+    Reason.RATE_LIMITED: Row(TOO_MANY, None, "invalid_request"),
+}
+
+REALM = 'Bearer realm="subgrant"'
+PROBLEM = "application/problem+json"
+RETRY_SECONDS = "1"
+
+
+class DenialError(Exception):
+    """A denial on its way to its wire."""
+
+    def __init__(self, denied: Denied) -> None:
+        super().__init__(denied.reason)
+        self.denied = denied
+
+
+class NoCredentials(Exception):
+    """Nothing was presented: a challenge without an error code (RFC 6750 §3.1)."""
+
+
+def allowed(result: T | Denied) -> T:
+    """The result, or the denial raised for the handlers below."""
+    if isinstance(result, Denied):
+        raise DenialError(result)
+    return result
+
+
+def problem(
+    status: int,
+    reason: str,
+    detail: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **members: JsonValue,
+) -> JSONResponse:
+    """An RFC 9457 problem document; members that are None are left out."""
+    body: JsonObject = {
+        "type": f"urn:subgrant:problem:{reason}",
+        "title": reason.replace("_", " "),
+        "status": status,
+        "reason": reason,
+        "detail": detail,
+    }
+    body |= {name: value for name, value in members.items() if value is not None}
+    return JSONResponse(body, status_code=status, media_type=PROBLEM, headers=dict(headers or {}))
+
+
+def challenge(denied: Denied, row: Row) -> Mapping[str, str]:
+    """The WWW-Authenticate header (RFC 6750 §3) that goes with a denial, if any does."""
+    if row.bearer is None:
+        return {"Retry-After": RETRY_SECONDS} if row.status == TOO_MANY else {}
+    scope = f', scope="{denied.scope}"' if denied.scope else ""
+    # RFC 6750 §3: a quoted-string that needs no escapes.
+    detail = "".join(char for char in denied.detail if char.isascii() and char.isprintable() and char not in '"\\')
+    return {"WWW-Authenticate": f'{REALM}, error="{row.bearer}", error_description="{detail}"{scope}'}
+
+
+def denial(denied: Denied) -> JSONResponse:
+    """A denial as a problem document."""
+    row = TABLE[denied.reason]
+    return problem(
+        row.status,
+        denied.reason,
+        denied.detail,
+        headers=challenge(denied, row),
+        decisionId=denied.decision_id,
+        pointer=denied.pointer,
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Give every exception that may leave a route its one answer."""
+    app.exception_handler(DenialError)(_denial)
+    app.exception_handler(NoCredentials)(_no_credentials)
+    app.exception_handler(BodyRefused)(_body_refused)
+    app.exception_handler(RequestValidationError)(_validation)
+    app.exception_handler(Malformed)(_malformed)
+    app.exception_handler(NotFound)(_not_found)
+    app.exception_handler(AlreadyExists)(_already_exists)
+    app.exception_handler(Conflict)(_conflict)
+    app.exception_handler(ToolServerFailed)(_tool_server_failed)
+    app.exception_handler(DiscoveryFailed)(_discovery_failed)
+    app.exception_handler(StoreUnavailable)(_store_unavailable)
+    app.exception_handler(HTTPException)(_http)
+    app.exception_handler(Exception)(_internal)
+
+
+async def _denial(_: Request, error: DenialError) -> JSONResponse:
+    return denial(error.denied)
+
+
+async def _no_credentials(_: Request, __: NoCredentials) -> JSONResponse:
+    headers = {"WWW-Authenticate": REALM}
+    return problem(401, Reason.TOKEN_INVALID, "a bearer token is needed", headers=headers)
+
+
+async def _body_refused(_: Request, error: BodyRefused) -> JSONResponse:
+    return problem(error.status_code, Malformed.code, error.detail, pointer=error.pointer)
+
+
+async def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
+    faults: list[JsonValue] = [
+        {"pointer": _pointer(fault["loc"]), "in": str(fault["loc"][0]), "detail": _sentence(fault)}
+        for fault in error.errors()[:20]
+    ]
+    first = faults[0]
+    assert isinstance(first, dict)
+    where = first["pointer"] or "the body"
+    return problem(422, Malformed.code, f"{where}: {first['detail']}", pointer=first["pointer"], errors=faults)
+
+
+def _pointer(location: tuple[int | str, ...]) -> str:
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location[1:])
+    return "".join(f"/{part}" for part in parts)
+
+
+def _sentence(fault: Mapping[str, object]) -> str:
+    # Pydantic's messages name types and limits, never the value; its "Value error, " prefix says nothing.
+    return str(fault["msg"]).removeprefix("Value error, ")
+
+
+async def _malformed(_: Request, error: Malformed) -> JSONResponse:
+    fault: JsonObject = {"pointer": error.pointer, "in": "body", "detail": error.detail}
+    return problem(422, error.code, f"{error.pointer}: {error.detail}", pointer=error.pointer, errors=[fault])
+
+
+async def _not_found(_: Request, error: NotFound) -> JSONResponse:
+    return problem(404, error.code, error.detail)
+
+
+async def _already_exists(_: Request, error: AlreadyExists) -> JSONResponse:
+    return problem(409, Conflict.code, str(error))
+
+
+async def _conflict(_: Request, error: Conflict) -> JSONResponse:
+    headers = {"Retry-After": RETRY_SECONDS} if isinstance(error, CallInFlight) else {}
+    return problem(409, error.code, error.detail, headers=headers)
+
+
+async def _tool_server_failed(_: Request, error: ToolServerFailed) -> JSONResponse:
+    status = 504 if error.timed_out else 502
+    return problem(status, error.code, error.detail, callId=error.call_id, decisionId=error.decision_id)
+
+
+async def _discovery_failed(_: Request, error: DiscoveryFailed) -> JSONResponse:
+    return problem(502, error.code, error.detail)
+
+
+async def _store_unavailable(_: Request, __: StoreUnavailable) -> JSONResponse:
+    # Closed, never open: without the store nothing is decided.
+    detail = "the store can't be reached; nothing was decided"
+    return problem(503, "store_unavailable", detail, headers={"Retry-After": RETRY_SECONDS})
+
+
+async def _http(_: Request, error: HTTPException) -> JSONResponse:
+    reason = {404: NotFound.code, 405: "method_not_allowed"}.get(error.status_code, Malformed.code)
+    return problem(error.status_code, reason, str(error.detail), headers=error.headers)
+
+
+async def _internal(_: Request, __: Exception) -> JSONResponse:
+    # The log has the traceback; the caller learns nothing of the inside.
+    return problem(500, "internal_error", "the request failed; nothing is known to have changed")

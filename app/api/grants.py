@@ -1,0 +1,254 @@
+"""Grants: mint, derive, read, close. The documents are the DelegationGrant's, camelCase."""
+
+from typing import Annotated, Literal, Self
+
+from fastapi import APIRouter, Query, Response
+from pydantic import Field
+
+from app.api.caller import AuthenticatedCaller, TheWorld
+from app.api.errors import allowed
+from app.api.wire import Cents, Count, Document, Identifier, Members, StrictRoute, Text, Time, ToolSpelling, Uri
+from app.core.budget import Amount, ucents_to_cents
+from app.core.grant import ClientId, GrantId, RunId, TenantId, render_grant
+from app.core.strict_json import JsonObject
+from app.ports import GrantFilter
+from app.usecases.close_grant import close_grant
+from app.usecases.derive_grant import derive_grant
+from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
+from app.usecases.read_grants import ACTIVE, GrantView, list_grants, read_grant, read_lineage
+from app.usecases.read_wish import NarrowingFields
+
+router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=StrictRoute)
+
+GRANT_ID = r"^gr_[a-z0-9]{10,40}$"
+PathId = Annotated[str, Field(max_length=64)]
+Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
+
+
+class NarrowingDocument(Document):
+    """The narrowing fields, one list for mint, derive and `authorization_details`. Left out means inherited or none."""
+
+    tenant_id: Identifier | None = None
+    audience: Uri | list[Uri] | None = None
+    allowed_tools: list[ToolSpelling] | None = None
+    resource_constraints: Members | None = Field(
+        default=None,
+        description="per tool, what each argument may be",
+        examples=[{"case_search": {"limit": {"int": {"max": 50}}}}],
+    )
+    max_tool_calls: Count | None = None
+    max_spend_cents: Cents | None = None
+    not_before: Time | None = None
+    expires_at: Time | None = None
+    expires_in_seconds: Seconds | None = None
+    may_redelegate: bool | None = None
+    max_depth: Annotated[int, Field(ge=0, le=16)] | None = None
+    child_run_id: Identifier | None = None
+
+    def fields(self) -> NarrowingFields:
+        """The same, for the use cases."""
+        audience = [self.audience] if isinstance(self.audience, str) else self.audience
+        return NarrowingFields(
+            tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
+            audience=None if audience is None else tuple(audience),
+            allowed_tools=None if self.allowed_tools is None else tuple(self.allowed_tools),
+            resource_constraints=self.resource_constraints,
+            max_tool_calls=self.max_tool_calls,
+            max_spend_cents=self.max_spend_cents,
+            not_before=self.not_before,
+            expires_at=self.expires_at,
+            expires_in_seconds=self.expires_in_seconds,
+            may_redelegate=self.may_redelegate,
+            max_depth=self.max_depth,
+            child_run_id=None if self.child_run_id is None else RunId(self.child_run_id),
+        )
+
+
+class DeriveDocument(NarrowingDocument):
+    """A request for a child grant."""
+
+    holder: Identifier | None = Field(default=None, description="the client that may exchange it")
+
+
+class MintDocument(DeriveDocument):
+    """A request for a root grant."""
+
+    subject: Text | None = Field(
+        default=None, description="for whom; the client itself unless its limits allow another"
+    )
+    parent_run_id: Identifier | None = None
+
+
+class CloseDocument(Document):
+    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = "closed"
+
+
+class AmountsDocument(Document):
+    posted: int | float
+    pending: int | float
+
+
+class UsageDocument(Document):
+    tool_calls: AmountsDocument
+    spend_cents: AmountsDocument
+
+
+class GrantDocument(Document):
+    """A DelegationGrant with what became of it."""
+
+    grant_id: str
+    parent_grant_id: str | None
+    root_grant_id: str
+    depth: int
+    tenant_id: str
+    subject: str
+    actor: str
+    issued_by: str
+    holder: str
+    parent_run_id: str | None
+    child_run_id: str
+    audience: str | list[str]
+    tool_servers: list[str]
+    allowed_tools: list[str]
+    resource_constraints: Members
+    max_tool_calls: int
+    max_spend_cents: int | float
+    issued_at: str
+    not_before: str
+    expires_at: str
+    may_redelegate: bool
+    max_depth: int
+    policy_version: str
+    status: str = ACTIVE
+    usage: UsageDocument
+    close_reason: str | None = None
+    closed_at: Time | None = None
+
+    @classmethod
+    def of(cls, view: GrantView) -> Self:
+        return cls.model_validate(
+            render_grant(view.grant)
+            | {
+                "status": view.status,
+                "usage": usage_document(view.account.budget.usage.posted, view.account.budget.usage.pending),
+                "closeReason": view.account.closed,
+                "closedAt": view.closed_at,
+            }
+        )
+
+
+class SignedGrantDocument(GrantDocument):
+    grant: str = Field(description="the signed compact JWT")
+
+    @classmethod
+    def signed(cls, made: SignedGrant) -> Self:
+        usage = usage_document(Amount(), Amount())
+        return cls.model_validate(render_grant(made.grant) | {"usage": usage, "grant": made.signed})
+
+
+class GrantPage(Document):
+    items: list[GrantDocument]
+    next: str | None
+
+
+class LineageDocument(Document):
+    ancestors: list[GrantDocument]
+    subtree: list[GrantDocument]
+    truncated: bool
+
+
+class ClosedDocument(Document):
+    grant_id: str
+    status: Literal["closed"] = "closed"
+    closed_grants: list[str] = Field(description="what was still open, the grant first")
+    aborted_calls: int = Field(description="calls in flight in this process that were aborted")
+
+
+def usage_document(posted: Amount, pending: Amount) -> JsonObject:
+    """Usage as the API shows it; money in decimal cents."""
+    return {
+        "toolCalls": {"posted": posted.tool_calls, "pending": pending.tool_calls},
+        "spendCents": {
+            "posted": ucents_to_cents(posted.spend_ucents),
+            "pending": ucents_to_cents(pending.spend_ucents),
+        },
+    }
+
+
+@router.post("", status_code=201, summary="Mint a root grant")
+async def mint(
+    world: TheWorld, caller: AuthenticatedCaller, body: MintDocument, response: Response
+) -> SignedGrantDocument:
+    """Needs the scope `grants:issue`. What is left out is nothing: no tools, no calls, no spend, no redelegation."""
+    request = MintRequest(
+        fields=body.fields(),
+        subject=body.subject,
+        holder=None if body.holder is None else ClientId(body.holder),
+        parent_run_id=None if body.parent_run_id is None else RunId(body.parent_run_id),
+    )
+    made = allowed(await mint_grant(world, caller, request))
+    response.headers["Location"] = f"/v1/grants/{made.grant.grant_id}"
+    return SignedGrantDocument.signed(made)
+
+
+@router.post("/{grant_id}/derive", status_code=201, summary="Derive a child grant")
+async def derive(
+    world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId, body: DeriveDocument, response: Response
+) -> SignedGrantDocument:
+    """Redelegation for orchestrators: proven narrower than the parent, or refused."""
+    holder = None if body.holder is None else ClientId(body.holder)
+    made = allowed(await derive_grant(world, caller, GrantId(grant_id), body.fields(), holder))
+    response.headers["Location"] = f"/v1/grants/{made.grant.grant_id}"
+    return SignedGrantDocument.signed(made)
+
+
+@router.get("", summary="List grants, newest first")
+async def page(
+    world: TheWorld,
+    caller: AuthenticatedCaller,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    before: Annotated[str | None, Query(max_length=64)] = None,
+    parent_grant_id: Annotated[str | None, Query(alias="parentGrantId", max_length=64)] = None,
+    root_grant_id: Annotated[str | None, Query(alias="rootGrantId", max_length=64)] = None,
+    run_id: Annotated[str | None, Query(alias="runId", max_length=200)] = None,
+    holder: Annotated[str | None, Query(max_length=200)] = None,
+    subject: Annotated[str | None, Query(max_length=500)] = None,
+    status: Annotated[Literal["active"] | None, Query()] = None,
+) -> GrantPage:
+    """Filters combine. Auditors and administrators see the tenant's grants; others their own and those below."""
+    where = GrantFilter(
+        parent_grant_id=None if parent_grant_id is None else GrantId(parent_grant_id),
+        root_grant_id=None if root_grant_id is None else GrantId(root_grant_id),
+        run_id=None if run_id is None else RunId(run_id),
+        holder=None if holder is None else ClientId(holder),
+        subject=subject,
+        live_at=world.clock() if status == ACTIVE else None,
+    )
+    start = None if before is None else GrantId(before)
+    views = allowed(await list_grants(world, caller, where, before=start, limit=limit + 1))
+    items = [GrantDocument.of(view) for view in views[:limit]]
+    return GrantPage(items=items, next=items[-1].grant_id if len(views) > limit else None)
+
+
+@router.get("/{grant_id}", summary="A grant with its usage and status")
+async def read(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId) -> GrantDocument:
+    return GrantDocument.of(allowed(await read_grant(world, caller, GrantId(grant_id))))
+
+
+@router.get("/{grant_id}/lineage", summary="Ancestors and subtree with usage")
+async def lineage(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId) -> LineageDocument:
+    found = allowed(await read_lineage(world, caller, GrantId(grant_id)))
+    return LineageDocument(
+        ancestors=[GrantDocument.of(view) for view in found.ancestors],
+        subtree=[GrantDocument.of(view) for view in found.subtree],
+        truncated=found.truncated,
+    )
+
+
+@router.post("/{grant_id}/close", summary="Close a grant and all below it")
+async def close(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId, body: CloseDocument) -> ClosedDocument:
+    """The next call under any of it is refused; calls in flight are aborted where the transport allows."""
+    ended = allowed(await close_grant(world, caller, GrantId(grant_id), body.reason))
+    return ClosedDocument(
+        grant_id=ended.grant.grant_id, closed_grants=list(ended.closed), aborted_calls=ended.aborted_calls
+    )

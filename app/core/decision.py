@@ -1,0 +1,224 @@
+"""The one decision: may this call be made under this chain of grants, now.
+
+Pure: everything that had to be looked up stands in the arguments. Every link of the chain is evaluated
+again, and so is the relation of each link to its parent, so that a fault at mint can never widen a call.
+"""
+
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+
+from app.core.budget import Amount, Budget, Price
+from app.core.constraints import Objection, ToolRule, check_arguments, fill_bindings
+from app.core.grant import Grant, GrantChain, GrantId, ServerName, TenantId, ToolRef
+from app.core.narrowing import rule_within
+from app.core.reasons import Reason
+from app.core.strict_json import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A proposed tool call: whose, at which tool server, with which arguments (parsed strictly)."""
+
+    tenant_id: TenantId
+    ref: ToolRef
+    arguments: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """The changing side of a grant: its budget and whether it was closed, with the word it was closed with."""
+
+    budget: Budget
+    closed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accounts:
+    """The ledger's view of one call: an account for every grant of the chain, and the windows around them."""
+
+    grants: Mapping[GrantId, Account]
+    windows: tuple[Budget, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was looked up beforehand. An absent fact denies.
+
+    `credential_server` is the tool server that the presented credential is for, None where it is for every
+    server of its grant; `credential_expired` says that its own time is over. `price` is None for a tool that is
+    not registered or whose server is disabled. `disabled` says that the tenant, or a client that a grant of the
+    chain rests on, is disabled.
+    """
+
+    price: Price | None
+    credential_server: ServerName | None = None
+    credential_expired: bool = False
+    disabled: bool = False
+    schema_objection: Objection | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allow:
+    """The call may be made with exactly these arguments, after this much was held on every account."""
+
+    arguments: JsonObject
+    hold: Amount
+    price: Price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deny:
+    """The call is refused. `grant_id` names the link that objected: for the audit, not for the caller."""
+
+    reason: Reason
+    detail: str
+    grant_id: GrantId | None = None
+    pointer: str | None = None
+
+    @property
+    def precedes_budget(self) -> bool:
+        """Whether more is wrong than that the budget is used up."""
+        return self.reason.precedence < Reason.BUDGET_EXCEEDED.precedence
+
+
+REVOKED = "revoked"
+
+
+def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now: datetime) -> Allow | Deny:
+    """Allow, or the objection of highest precedence; among equals the one nearest to the root."""
+    objections = [
+        *_credential_objections(call, facts),
+        *(objection for grant in chain.grants for objection in _link_objections(grant, chain, call, accounts, now)),
+        *(objection for parent, child in pairwise(chain.grants) for objection in widenings(child, parent, {call.ref})),
+        *_tool_objections(chain, accounts, facts),
+    ]
+    if objections:
+        return min(objections, key=lambda objection: objection.reason.precedence)
+    assert facts.price is not None, "a tool without a price was objected to above"
+    return Allow(arguments=effective_arguments(chain, call), hold=facts.price.hold, price=facts.price)
+
+
+def effective_arguments(chain: GrantChain, call: Call) -> JsonObject:
+    """The call's arguments with those that the grant binds filled in: what is checked, sent and recorded."""
+    rule = chain.leaf.tools.get(call.ref)
+    return call.arguments if rule is None else fill_bindings(rule, call.arguments, chain.leaf.bindings)
+
+
+def budget_of(grant: Grant, account: Account) -> Budget:
+    """What a grant may still spend: its account's usage under the limit that was signed, whatever the account says."""
+    return replace(account.budget, limit=grant.limit)
+
+
+def lifeless(grant: Grant, account: Account | None, now: datetime) -> Deny | None:
+    """Why a grant is dead at this moment, or None. A grant without an account is treated as revoked."""
+    if account is None or account.closed == REVOKED:
+        return Deny(reason=Reason.GRANT_REVOKED, detail="the grant was revoked", grant_id=grant.grant_id)
+    if account.closed is not None:
+        return Deny(reason=Reason.GRANT_CLOSED, detail="the grant was closed", grant_id=grant.grant_id)
+    if now >= grant.expires_at:
+        return Deny(reason=Reason.GRANT_EXPIRED, detail="the grant has expired", grant_id=grant.grant_id)
+    if now < grant.not_before:
+        return Deny(reason=Reason.GRANT_NOT_YET_VALID, detail="the grant is not valid yet", grant_id=grant.grant_id)
+    return None
+
+
+def dead_link(chain: GrantChain, accounts: Accounts, now: datetime) -> Deny | None:
+    """The first dead link of a chain by precedence, or None when all of it lives."""
+    dead = [
+        objection
+        for grant in chain.grants
+        if (objection := lifeless(grant, accounts.grants.get(grant.grant_id), now)) is not None
+    ]
+    return min(dead, key=lambda objection: objection.reason.precedence, default=None)
+
+
+def _credential_objections(call: Call, facts: Facts) -> Iterator[Deny]:
+    if facts.credential_expired:
+        yield Deny(reason=Reason.TOKEN_EXPIRED, detail="the token has expired")
+    if facts.disabled:
+        yield Deny(reason=Reason.GRANT_REVOKED, detail="the grant was revoked")
+    if facts.credential_server not in (None, call.ref.server):
+        yield Deny(reason=Reason.AUDIENCE_MISMATCH, detail="the token is for another audience")
+
+
+def _link_objections(grant: Grant, chain: GrantChain, call: Call, accounts: Accounts, now: datetime) -> Iterator[Deny]:
+    dead = lifeless(grant, accounts.grants.get(grant.grant_id), now)
+    if dead is not None:
+        yield dead
+    if grant.tenant_id != call.tenant_id:
+        yield Deny(reason=Reason.TENANT_MISMATCH, detail="the grant is of another tenant", grant_id=grant.grant_id)
+    if call.ref.server not in grant.servers:
+        yield Deny(reason=Reason.AUDIENCE_MISMATCH, detail="the grant is for another audience", grant_id=grant.grant_id)
+        return
+    rule = grant.tools.get(call.ref)
+    if rule is None:
+        yield _tool_not_allowed(grant.grant_id)
+    elif (objection := _argument_objection(rule, chain, call)) is not None:
+        yield Deny(reason=objection.reason, detail=objection.detail, grant_id=grant.grant_id, pointer=objection.pointer)
+
+
+def _argument_objection(rule: ToolRule, chain: GrantChain, call: Call) -> Objection | None:
+    # A bound argument follows the run that calls, so the leaf's fields stand for every link's.
+    return check_arguments(rule, effective_arguments(chain, call), chain.leaf.bindings)
+
+
+def widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None = None) -> Iterator[Deny]:
+    """Every way in which a child is not within its parent; nothing for a sound pair.
+
+    At a call only the tool that is called (`refs`) is proven again; None proves every tool, as at derivation.
+    """
+    faults = (
+        (child.tenant_id != parent.tenant_id, Reason.TENANT_MISMATCH, "tenantId"),
+        (child.subject != parent.subject, Reason.NOT_NARROWER, "subject"),
+        (not child.servers <= parent.servers, Reason.NOT_NARROWER, "audience"),
+        (child.expires_at > parent.expires_at, Reason.NOT_NARROWER, "expiresAt"),
+        (child.limit.tool_calls > parent.limit.tool_calls, Reason.NOT_NARROWER, "maxToolCalls"),
+        (child.limit.spend_ucents > parent.limit.spend_ucents, Reason.NOT_NARROWER, "maxSpendCents"),
+        (child.may_redelegate and not parent.may_redelegate, Reason.REDELEGATION_DENIED, "mayRedelegate"),
+        (child.depth > parent.depth and not parent.may_redelegate, Reason.REDELEGATION_DENIED, "mayRedelegate"),
+        (child.depth > parent.max_depth, Reason.DEPTH_EXCEEDED, "depth"),
+        (child.max_depth > parent.max_depth, Reason.DEPTH_EXCEEDED, "maxDepth"),
+        (child.policy_version != parent.policy_version, Reason.NOT_NARROWER, "policyVersion"),
+    )
+    for is_wider, reason, field in faults:
+        if is_wider:
+            detail = f"{field} is wider than the parent's"
+            yield Deny(reason=reason, detail=detail, grant_id=child.grant_id, pointer=f"/{field}")
+    yield from _tool_widenings(child, parent, refs)
+
+
+def _tool_widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None) -> Iterator[Deny]:
+    for ref, rule in child.tools.items():
+        if refs is not None and ref not in refs:
+            continue
+        parent_rule = parent.tools.get(ref)
+        refusal = None if parent_rule is None else rule_within(rule, parent_rule)
+        if parent_rule is None:
+            detail, pointer = "a tool that the parent does not have", "/allowedTools"
+            yield Deny(reason=Reason.NOT_NARROWER, detail=detail, grant_id=child.grant_id, pointer=pointer)
+        elif refusal is not None:
+            yield Deny(reason=refusal.reason, detail=refusal.detail, grant_id=child.grant_id, pointer=refusal.pointer)
+
+
+def _tool_objections(chain: GrantChain, accounts: Accounts, facts: Facts) -> Iterator[Deny]:
+    if facts.price is None:
+        yield _tool_not_allowed(None)
+        return
+    if facts.schema_objection is not None:
+        objection = facts.schema_objection
+        yield Deny(reason=objection.reason, detail=objection.detail, pointer=objection.pointer)
+    budgets = [
+        (grant.grant_id, budget_of(grant, accounts.grants[grant.grant_id]))
+        for grant in chain.grants
+        if grant.grant_id in accounts.grants
+    ]
+    for grant_id, budget in [*((None, window) for window in accounts.windows), *budgets]:
+        if not budget.admits(facts.price.hold):
+            yield Deny(reason=Reason.BUDGET_EXCEEDED, detail="the budget is used up", grant_id=grant_id)
+
+
+def _tool_not_allowed(grant_id: GrantId | None) -> Deny:
+    # One sentence for a tool that the grant lacks and for one that does not exist: nothing to tell apart.
+    return Deny(reason=Reason.TOOL_NOT_ALLOWED, detail="the grant does not allow this tool", grant_id=grant_id)

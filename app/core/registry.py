@@ -1,0 +1,178 @@
+"""What administrators register: tenants, OAuth clients, tool servers and their tools.
+
+Plain immutable records and the words they use. Nothing here is ever taken from a caller's request at call
+time, nor from what a tool server says of itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from app.core.attenuation import Ceiling
+from app.core.budget import Amount, Price
+from app.core.grant import ClientId, ServerName, TenantId, ToolName
+from app.core.strict_json import JsonObject
+
+PLATFORM_TENANT = TenantId("platform")
+
+
+class Scope(StrEnum):
+    """OAuth scopes: what a client may do with the API. Authority over tools is a grant's matter."""
+
+    TOOLS_CALL = "tools:call"
+    GRANTS_ISSUE = "grants:issue"
+    GRANTS_READ = "grants:read"
+    AUDIT_READ = "audit:read"
+    ADMIN = "admin"
+    PLATFORM = "platform"
+
+
+class ClientKind(StrEnum):
+    ORCHESTRATOR = "orchestrator"
+    AGENT = "agent"
+    AUDITOR = "auditor"
+    ADMIN = "admin"
+
+
+class AuthMethod(StrEnum):
+    """How a client proves itself at the token endpoint (RFC 6749 §2.3.1)."""
+
+    CLIENT_SECRET_BASIC = "client_secret_basic"
+    CLIENT_SECRET_POST = "client_secret_post"
+
+
+class Transport(StrEnum):
+    HTTP = "http"
+    MCP = "mcp"
+
+
+class CredentialType(StrEnum):
+    """What the gateway presents to a tool server: nothing, a secret header, or a JWT that it signs."""
+
+    NONE = "none"
+    HEADER = "header"
+    JWT = "jwt"
+
+
+class Effect(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    DESTRUCTIVE = "destructive"
+    EXTERNAL = "external"
+
+
+class Trust(StrEnum):
+    """How far a tool's output may be trusted."""
+
+    TRUSTED = "trusted"
+    INTERNAL = "internal"
+    EXTERNAL_UNTRUSTED = "external_untrusted"
+
+
+class ToolSource(StrEnum):
+    DECLARED = "declared"
+    DISCOVERED = "discovered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A cumulative limit over consecutive windows of time, so that minting new roots evades nothing."""
+
+    length: timedelta
+    limit: Amount
+
+    def start(self, now: datetime) -> int:
+        """The Unix second at which the window that holds `now` began."""
+        seconds = int(self.length.total_seconds())
+        return int(now.timestamp()) // seconds * seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    tenant_id: TenantId
+    name: str
+    active: bool = True
+    allow_grant_bearer: bool = True
+    window: Window | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """An OAuth client. `secret_hash` never leaves the store's side of the use cases."""
+
+    client_id: ClientId
+    tenant_id: TenantId
+    kind: ClientKind
+    scopes: frozenset[Scope]
+    auth_method: AuthMethod
+    secret_hash: str = field(repr=False)
+    ceiling: Ceiling = field(default_factory=Ceiling)
+    window: Window | None = None
+    active: bool = True
+
+    @property
+    def is_platform(self) -> bool:
+        """Whether the client administers every tenant. Only the bootstrap makes such a client."""
+        return Scope.PLATFORM in self.scopes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What is presented to a tool server. `sealed` is the header's secret value, encrypted."""
+
+    type: CredentialType = CredentialType.NONE
+    header: str | None = None
+    sealed: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolServer:
+    tenant_id: TenantId
+    name: ServerName
+    audience: str
+    transport: Transport
+    endpoint: str
+    upstream_audience: str
+    credential: Credential
+    timeout_seconds: float
+    max_response_bytes: int
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpBinding:
+    """How a tool is called over plain HTTP: `{name}` in the path takes that argument as one segment."""
+
+    method: str = "POST"
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool of a tool server, as an administrator declared it or pinned it at discovery."""
+
+    tenant_id: TenantId
+    server: ServerName
+    name: ToolName
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    price: Price
+    effect: Effect
+    trust: Trust
+    sinks: tuple[str, ...]
+    idempotent: bool
+    loggable_arguments: tuple[str, ...]
+    http: HttpBinding
+    source: ToolSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """Everything the registry says that bears on one call."""
+
+    tenant: Tenant | None
+    clients: Mapping[ClientId, Client]
+    server: ToolServer | None
+    tool: Tool | None

@@ -1,0 +1,424 @@
+"""What the use cases need of the world. Adapters implement these; `tests/contracts` holds each to the same suite.
+
+A transaction is opened by the store, sees one consistent state and changes nothing unless `commit` is
+called, which is always its last line. None is held open across a network call.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Protocol
+
+from app.core.audit import AuditRecord, Head
+from app.core.budget import Amount, Budget, ReservationState
+from app.core.decision import Account
+from app.core.grant import ClientId, Grant, GrantId, RunId, ServerName, TenantId, ToolName, VerifiedGrant
+from app.core.reasons import Reason
+from app.core.registry import Client, HttpBinding, Registration, Tenant, Tool, ToolServer, Transport
+from app.core.strict_json import JsonObject, JsonValue
+
+Clock = Callable[[], datetime]
+"""Now, as an aware UTC time."""
+
+NewId = Callable[[str], str]
+"""A fresh, unguessable, time-ordered identifier with the given prefix, as in `gr_01j…`."""
+
+
+# --- storage ----------------------------------------------------------------------------------------------
+
+
+class StoreUnavailable(Exception):
+    """The store can't be reached or did not answer in time. Nothing is decided without it: callers get 503."""
+
+
+class AlreadyExists(Exception):
+    """An insert met an existing key. `what` names the field for the caller."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is already in use")
+        self.what = what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredGrant:
+    """A grant at rest: the signed document, which never changes, its lineage (root first, itself last) and account."""
+
+    tenant_id: TenantId
+    grant_id: GrantId
+    signed: str = field(repr=False)
+    lineage: tuple[GrantId, ...]
+    account: Account
+    closed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantFilter:
+    """Which grants a page holds; None does not filter. `visible_to` keeps to a client's own grants and below."""
+
+    parent_grant_id: GrantId | None = None
+    root_grant_id: GrantId | None = None
+    run_id: RunId | None = None
+    holder: ClientId | None = None
+    subject: str | None = None
+    live_at: datetime | None = None
+    visible_to: ClientId | None = None
+
+
+class GrantStore(Protocol):
+    async def add(self, grant: Grant, signed: str, lineage: Sequence[GrantId], *, claims_run: bool) -> None:
+        """Insert a grant and open its account. With `claims_run` its childRunId must be new in the tenant.
+
+        Raises AlreadyExists("childRunId").
+        """
+
+    async def chain(self, tenant_id: TenantId, grant_id: GrantId) -> tuple[StoredGrant, ...]:
+        """The lineage of a grant, root first; empty when there is no such grant in the tenant."""
+
+    async def subtree(self, tenant_id: TenantId, grant_id: GrantId, limit: int) -> tuple[StoredGrant, ...]:
+        """The grant and all its descendants, parents before children, at most `limit`."""
+
+    async def page(
+        self, tenant_id: TenantId, where: GrantFilter, *, before: GrantId | None, limit: int
+    ) -> tuple[StoredGrant, ...]:
+        """Newest first, starting before the given id."""
+
+    async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
+        """How many direct children a grant has, closed ones too."""
+
+    async def run(self, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
+        """The grant that claimed a run."""
+
+    async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
+        """Close a grant and every open descendant; the ids that were open, the grant first."""
+
+    async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
+        """Which of these grants are closed, so that calls in flight under them are stopped."""
+
+
+class Outcome(StrEnum):
+    """How a forwarded call ended."""
+
+    SUCCESS = "success"
+    TOOL_ERROR = "tool_error"
+    UNKNOWN = "unknown"
+    UNSENT = "unsent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """A call's reservation and, once it ended, its outcome. `accounts` are all that it holds budget on."""
+
+    tenant_id: TenantId
+    call_id: str
+    decision_id: str
+    grant_id: GrantId
+    run_id: RunId
+    server: ServerName
+    tool: ToolName
+    request_digest: str
+    idempotency_key: str | None
+    hold: Amount
+    accounts: tuple[str, ...]
+    reserved_at: datetime
+    deadline_at: datetime
+    state: ReservationState = ReservationState.PENDING
+    charged_ucents: int = 0
+    outcome: Outcome | None = None
+    result: bytes | None = field(default=None, repr=False)
+    result_digest: str | None = None
+    settled_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """How a call ended. `result` is the sealed answer that a repeat of the idempotency key gets."""
+
+    state: ReservationState
+    charged_ucents: int
+    outcome: Outcome
+    result: bytes | None = field(default=None, repr=False)
+    result_digest: str | None = None
+
+
+class Ledger(Protocol):
+    async def lock(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, Account]:
+        """The accounts of these grants, locked in a fixed order until the transaction ends; unknown ids left out."""
+
+    async def accounts(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, Account]:
+        """The same without locking: for answers that reserve nothing."""
+
+    async def windows(self, tenant_id: TenantId, limits: Mapping[str, Amount], *, lock: bool) -> tuple[Budget, ...]:
+        """The accounts of windows by id, made where missing (with `lock`, in a fixed order), under today's limits."""
+
+    async def reserve(self, call: CallRecord) -> None:
+        """Hold the call's amount on all its accounts, which are locked, and store it pending.
+
+        Raises AlreadyExists("idempotencyKey") where its key is taken in the run and server.
+        """
+
+    async def settle(self, tenant_id: TenantId, call_id: str, ending: Settlement, at: datetime) -> CallRecord | None:
+        """Turn a pending hold into the ending's state and charge; None when it was settled before.
+
+        A hold that the reconciler expired is corrected once by the late answer: the charge replaces the maximum.
+        """
+
+    async def repeated(
+        self, tenant_id: TenantId, run_id: RunId, server: ServerName, idempotency_key: str
+    ) -> CallRecord | None:
+        """The call that took this idempotency key."""
+
+    async def overdue(self, now: datetime, limit: int) -> tuple[CallRecord, ...]:
+        """Pending calls of every tenant whose deadline has passed."""
+
+    async def pending_under(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> tuple[CallRecord, ...]:
+        """Pending calls made under these grants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFilter:
+    """Which audit records a page holds; None does not filter. `subtree_of` takes a grant and all below it."""
+
+    type: str | None = None
+    decision: str | None = None
+    reason: str | None = None
+    grant_id: str | None = None
+    subtree_of: str | None = None
+    root_grant_id: str | None = None
+    run_id: str | None = None
+    subject: str | None = None
+    client_id: str | None = None
+    tool: str | None = None
+    call_id: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str | None = None
+
+
+class AuditLog(Protocol):
+    async def append(self, tenant_id: TenantId, events: Sequence[JsonObject]) -> tuple[AuditRecord, ...]:
+        """Chain events to the tenant's log, in the transaction of what they record."""
+
+    async def head(self, tenant_id: TenantId) -> Head: ...
+
+    async def page(
+        self, tenant_id: TenantId, where: RecordFilter, *, after_seq: int | None, newest_first: bool, limit: int
+    ) -> tuple[AuditRecord, ...]:
+        """Records beyond `after_seq` in the given direction."""
+
+    def read(self, tenant_id: TenantId, *, after_seq: int, until_seq: int) -> AsyncIterator[AuditRecord]:
+        """Every record in order of seq, in bounded memory; one whose columns differ from its body does not verify."""
+
+
+class Registry(Protocol):
+    """Tenants, clients, tool servers and tools. `put_*` inserts or replaces; `add_*` raises AlreadyExists."""
+
+    async def add_tenant(self, tenant: Tenant) -> None: ...
+    async def put_tenant(self, tenant: Tenant) -> None: ...
+    async def tenant(self, tenant_id: TenantId) -> Tenant | None: ...
+    async def tenants(self, *, after: str | None, limit: int) -> tuple[Tenant, ...]: ...
+
+    async def add_client(self, client: Client) -> None: ...
+    async def put_client(self, client: Client) -> None: ...
+    async def client(self, client_id: ClientId) -> Client | None: ...
+    async def clients(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[Client, ...]: ...
+
+    async def add_server(self, server: ToolServer) -> None: ...
+    async def put_server(self, server: ToolServer) -> None: ...
+    async def remove_server(self, tenant_id: TenantId, name: ServerName) -> bool: ...
+    async def server(self, tenant_id: TenantId, name: ServerName) -> ToolServer | None: ...
+    async def server_for(self, tenant_id: TenantId, audience: str) -> ToolServer | None:
+        """The tool server registered with exactly this audience URI."""
+
+    async def addresses(self) -> frozenset[str]:
+        """Every endpoint and upstream audience in use: strings that may never be an audience."""
+
+    async def audiences(self) -> frozenset[str]:
+        """Every audience in use: strings that may never be an endpoint or upstream audience."""
+
+    async def servers(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[ToolServer, ...]: ...
+
+    async def put_tool(self, tool: Tool) -> None: ...
+    async def remove_tool(self, tenant_id: TenantId, server: ServerName, name: ToolName) -> bool: ...
+    async def tool(self, tenant_id: TenantId, server: ServerName, name: ToolName) -> Tool | None: ...
+    async def tools(self, tenant_id: TenantId, server: ServerName) -> tuple[Tool, ...]: ...
+
+    async def registration(
+        self, tenant_id: TenantId, clients: Sequence[ClientId], server: ServerName, tool: ToolName
+    ) -> Registration:
+        """All that bears on one call, in as few round trips as the store can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """A signing key at rest: public JWK in the clear, private key encrypted."""
+
+    kid: str
+    alg: str
+    public_jwk: JsonObject
+    sealed_private: bytes = field(repr=False)
+    created_at: datetime
+    retired_at: datetime | None = None
+
+
+class KeyStore(Protocol):
+    async def add(self, key: SigningKey) -> None: ...
+    async def all(self) -> tuple[SigningKey, ...]:
+        """Every key that is not retired, oldest first."""
+
+
+class Transaction(Protocol):
+    grants: GrantStore
+    ledger: Ledger
+    audit: AuditLog
+    registry: Registry
+    keys: KeyStore
+
+    async def commit(self) -> None: ...
+
+
+class Store(Protocol):
+    """The unit of work. A write transaction that is not committed changes nothing."""
+
+    def read(self) -> AbstractAsyncContextManager[Transaction]: ...
+    def write(self) -> AbstractAsyncContextManager[Transaction]: ...
+    async def ready(self) -> str | None:
+        """None when reachable and migrated, else a sentence that says what is missing."""
+
+    async def aclose(self) -> None: ...
+
+
+# --- keys and secrets -------------------------------------------------------------------------------------
+
+
+class TokenRefused(Exception):
+    """A presented token is none of ours, expired or of another kind. Carries no part of the token."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessToken:
+    """The verified claims of an RFC 9068 access token. Without a grant it is for Subgrant's own API."""
+
+    jti: str
+    audience: str
+    subject: str
+    client_id: ClientId
+    tenant_id: TenantId
+    scopes: frozenset[str]
+    grant_id: GrantId | None
+    issued_at: datetime
+    expires_at: datetime
+    claims: JsonObject = field(repr=False)
+
+
+class TokenExpired(TokenRefused):
+    """A genuine access token whose time is over: who presented it is proven, what it was good for is gone."""
+
+    def __init__(self, token: AccessToken) -> None:
+        super().__init__(Reason.TOKEN_EXPIRED, "the token has expired")
+        self.token = token
+
+
+class Signer(Protocol):
+    """Signs and verifies Subgrant's JWTs. A signature says who wrote it; whether a grant lives, the core says."""
+
+    def sign_grant(self, grant: Grant, act: JsonObject) -> str: ...
+    def verify_grant(self, compact: str) -> VerifiedGrant:
+        """Raises TokenRefused."""
+
+    def sign_access_token(self, claims: JsonObject) -> str:
+        """An `at+jwt`; issuer and key id are added."""
+
+    def verify_access_token(self, compact: str, now: datetime) -> AccessToken:
+        """Raises TokenRefused, and TokenExpired where nothing else is wrong."""
+
+    def sign_upstream(self, audience: str, claims: JsonObject, now: datetime, lifetime: timedelta) -> str:
+        """The credential that the gateway presents to a tool server with `jwt` credentials."""
+
+    def jwks(self) -> JsonObject: ...
+
+
+class Vault(Protocol):
+    """Encryption at rest and keyed digests, all under the key-encryption key."""
+
+    def seal(self, plaintext: bytes, purpose: str) -> bytes: ...
+    def open(self, sealed: bytes, purpose: str) -> bytes:
+        """Raises ValueError where key, purpose or bytes differ."""
+
+    def digest(self, content: bytes) -> str:
+        """A keyed digest (hex), so that small values can't be guessed from it."""
+
+    def hash_secret(self, secret: str) -> str: ...
+    def secret_matches(self, secret: str, secret_hash: str) -> bool: ...
+
+
+# --- tool servers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamRequest:
+    """One call to forward: the arguments that were checked, and the gateway's own credential."""
+
+    transport: Transport
+    endpoint: str
+    tool: ToolName
+    http: HttpBinding
+    arguments: JsonObject
+    headers: Mapping[str, str] = field(repr=False)
+    timeout_seconds: float
+    max_response_bytes: int
+    session_key: str
+    """Upstream sessions are never shared between different keys: tenant, tool server and run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamAnswer:
+    """What came of a forwarded call.
+
+    SUCCESS and TOOL_ERROR carry the tool's result; UNKNOWN means that the request may have reached the tool
+    (a time-out or a dropped connection after sending); UNSENT that it provably did not. `detail` is a sentence
+    for the caller without any address or credential; `timed_out` tells 504 from 502.
+    """
+
+    outcome: Outcome
+    result: JsonValue = None
+    detail: str | None = None
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveredTool:
+    name: ToolName
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+
+
+class UpstreamFailed(Exception):
+    """A tool server could not be asked for its tools. The message names no address and no credential."""
+
+
+class Upstream(Protocol):
+    async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
+        """Forward one call, once: no redirect is followed, nothing is retried. Cancellation aborts it."""
+
+    async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
+        """The tools of an MCP server (`tools/list`, every page, bounded). Raises UpstreamFailed."""
+
+    async def aclose(self) -> None: ...
+
+
+class SchemaValidator(Protocol):
+    """JSON Schema (2020-12), without remote references."""
+
+    def check_schema(self, schema: JsonObject) -> str | None:
+        """None for a usable schema, else what is wrong with it."""
+
+    def objection(self, schema: JsonObject, value: JsonValue) -> tuple[str, str] | None:
+        """None where the value is accepted, else an RFC 6901 pointer and the violated keyword; never a value."""

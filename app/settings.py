@@ -1,0 +1,133 @@
+"""Typed settings from `SUBGRANT_*` environment variables and an optional TOML file. Units are in the names.
+
+A wrong setting stops the start with one clear line; nothing is read from anywhere else.
+"""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+
+from app.usecases.world import Rules
+
+CONFIG_FILE_VARIABLE = "SUBGRANT_CONFIG_FILE"
+
+
+class SettingsInvalid(Exception):
+    """One line that says which setting is wrong and why."""
+
+
+class Settings(BaseSettings):
+    """Everything an operator may decide."""
+
+    model_config = SettingsConfigDict(env_prefix="SUBGRANT_", extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8700, ge=0, le=65_535)
+    workers: int = Field(default=1, ge=1, le=64)
+    issuer: str | None = None
+    database_url: str = "sqlite+aiosqlite:///subgrant.db"
+    migrate_at_start: bool = True
+    key_encryption_key: SecretStr | None = None
+    signing_algorithm: Literal["EdDSA", "ES256"] = "EdDSA"
+    bootstrap_client_id: str = Field(default="admin", pattern=r"^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,199}$")
+    bootstrap_client_secret: SecretStr | None = Field(default=None, min_length=1)
+
+    allow_grant_bearer: bool = True
+    allow_private_tool_servers: bool | None = None
+
+    default_grant_lifetime_seconds: int = Field(default=600, ge=1, le=86_400)
+    access_token_lifetime_seconds: int = Field(default=600, ge=1, le=86_400)
+    max_children_per_grant: int = Field(default=1000, ge=1)
+    database_pool_size: int = Field(default=10, ge=1, le=500)
+    database_timeout_seconds: float = Field(default=10, gt=0)
+    reconcile_every_seconds: float = Field(default=5, gt=0)
+    settle_grace_seconds: float = Field(default=15, gt=0)
+    watch_closings_every_seconds: float = Field(default=0.5, gt=0)
+    keys_reload_every_seconds: float = Field(default=5, gt=0)
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    @field_validator("issuer")
+    @classmethod
+    def _issuer(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+            raise ValueError("must be an absolute http(s) URL without query or fragment (RFC 8414 §2)")
+        return value.rstrip("/")
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_url(cls, value: str) -> str:
+        """`sqlite:…` and `postgresql:…` are spelled with the asynchronous drivers that are built in."""
+        scheme, separator, rest = value.partition("://")
+        drivers = {
+            "sqlite": "sqlite+aiosqlite",
+            "sqlite+aiosqlite": "sqlite+aiosqlite",
+            "postgresql": "postgresql+asyncpg",
+            "postgres": "postgresql+asyncpg",
+            "postgresql+asyncpg": "postgresql+asyncpg",
+        }
+        if not separator or scheme not in drivers:
+            raise ValueError("must start with sqlite:// or postgresql://")
+        return f"{drivers[scheme]}://{rest}"
+
+    @property
+    def public_issuer(self) -> str:
+        """The issuer: as configured, else the address that the server listens on."""
+        return self.issuer or f"http://{self.host}:{self.port}"
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The embedded database's file, None with PostgreSQL."""
+        prefix = "sqlite+aiosqlite:///"
+        return Path(self.database_url.removeprefix(prefix)) if self.database_url.startswith(prefix) else None
+
+    @property
+    def private_tool_servers(self) -> bool:
+        """Whether tool servers on private addresses may be called: as set, else only while serving loopback."""
+        if self.allow_private_tool_servers is not None:
+            return self.allow_private_tool_servers
+        return self.host in ("127.0.0.1", "::1", "localhost")
+
+    @property
+    def rules(self) -> Rules:
+        """The part of the settings that the use cases know."""
+        return Rules(
+            issuer=self.public_issuer,
+            default_grant_lifetime=timedelta(seconds=self.default_grant_lifetime_seconds),
+            access_token_lifetime=timedelta(seconds=self.access_token_lifetime_seconds),
+            settle_grace=timedelta(seconds=self.settle_grace_seconds),
+            max_children_per_grant=self.max_children_per_grant,
+            allow_grant_bearer=self.allow_grant_bearer,
+        )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # a signature of pydantic-settings
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # likewise
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments, then the environment, then the TOML file that `SUBGRANT_CONFIG_FILE` names."""
+        sources = (init_settings, env_settings)
+        file = os.environ.get(CONFIG_FILE_VARIABLE)
+        return sources if file is None else (*sources, TomlConfigSettingsSource(settings_cls, Path(file)))
+
+
+def load_settings(**overrides: object) -> Settings:
+    """The settings, or SettingsInvalid with one line that names the first wrong one."""
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]  # pydantic judges the values
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = "_".join(str(part) for part in fault["loc"]).upper()
+        message = str(fault["msg"]).removeprefix("Value error, ")
+        raise SettingsInvalid(f"SUBGRANT_{name}: {message}") from error

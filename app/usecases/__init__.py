@@ -1,0 +1,1 @@
+"""What Subgrant does: one verb a file, one async function each, ports through the `World`."""

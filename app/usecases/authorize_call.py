@@ -1,0 +1,211 @@
+"""Look up what bears on a proposed call, and let the core decide. Behind every route there is this one file.
+
+`authorize_call` answers without reserving anything; `forward_call.py` weighs a call in the same way under
+locked accounts and goes on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.core.audit import RecordType
+from app.core.budget import Price
+from app.core.constraints import Objection
+from app.core.decision import Accounts, Allow, Call, Deny, Facts, decide, effective_arguments
+from app.core.grant import GrantChain, ServerName, ToolName, ToolRef
+from app.core.reasons import Reason
+from app.core.registry import Registration, Tool
+from app.core.strict_json import JsonObject, JsonValue, canonical
+from app.ports import Transaction
+from app.usecases.delegation_evidence import grant_refs
+from app.usecases.failures import Denied
+from app.usecases.load_chain import Lineage, load_lineage, window_limits
+from app.usecases.read_wish import resolve_audience
+from app.usecases.world import Caller, World, evidence
+
+MAX_REF_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedCall:
+    """A call as an agent proposes it: the tool server by its audience, the tool's name, parsed arguments."""
+
+    tool_server_audience: str
+    name: ToolName
+    arguments: JsonObject
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """A call with everything that bore on its decision."""
+
+    decision_id: str
+    proposed: ProposedCall
+    call: Call
+    chain: GrantChain
+    accounts: Accounts
+    registration: Registration
+    verdict: Allow | Deny
+    arguments_digest: str
+
+    def events(self, world: World, caller: Caller, call_id: str | None) -> list[JsonObject]:
+        """That the call was proposed, and what was decided."""
+        now = world.clock()
+        refs = self.refs(caller, call_id)
+        return [
+            evidence(RecordType.TOOL_PROPOSED, now, refs | {"argumentsDigest": self.arguments_digest}),
+            evidence(self._verdict_type(), now, refs | self._verdict()),
+        ]
+
+    def refs(self, caller: Caller, call_id: str | None) -> JsonObject:
+        """The members by which the records of one call are found together."""
+        return grant_refs(self.chain.leaf) | {
+            "clientId": caller.client_id,
+            "toolServer": self.call.ref.server or None,
+            "tool": self.call.ref.tool,
+            "callId": call_id,
+            "decisionId": self.decision_id,
+            "refs": self._loggable(),
+        }
+
+    def _verdict_type(self) -> RecordType:
+        return RecordType.TOOL_AUTHORIZED if isinstance(self.verdict, Allow) else RecordType.TOOL_DENIED
+
+    def _verdict(self) -> JsonObject:
+        if isinstance(self.verdict, Allow):
+            return {"decision": "allow"}
+        return {
+            "decision": "deny",
+            "reason": self.verdict.reason.value,
+            "pointer": self._loggable_pointer(self.verdict.pointer),
+            "objectingGrantId": self.verdict.grant_id,
+        }
+
+    def _loggable_pointer(self, pointer: str | None) -> str | None:
+        """Where the refused argument is, if it is one that grant or tool know: names are a caller's text too."""
+        tool, rule = self.registration.tool, self.chain.leaf.tools.get(self.call.ref)
+        properties = {} if tool is None else tool.input_schema.get("properties")
+        known = {*(() if rule is None else rule.arguments), *(properties if isinstance(properties, dict) else ())}
+        first = "" if pointer is None else pointer[1:].partition("/")[0]
+        return f"/{first}" if first in known else None
+
+    def _loggable(self) -> JsonValue:
+        """The arguments whose registration marks them as references that a log may hold."""
+        tool = self.registration.tool
+        names = () if tool is None else tool.loggable_arguments
+        given = {name: self.call.arguments.get(name) for name in names}
+        refs: JsonObject = {name: value for name, value in given.items() if _is_ref(value)}
+        return refs or None
+
+
+def _is_ref(value: JsonValue) -> bool:
+    return isinstance(value, int | str) and not isinstance(value, bool) and len(str(value)) <= MAX_REF_CHARS
+
+
+async def authorize_call(world: World, caller: Caller, proposals: Sequence[ProposedCall]) -> list[Weighed] | Denied:
+    """The decision on each call, in order; nothing is reserved or forwarded. Recorded like any decision."""
+    async with world.store.write() as tx:
+        weighed: list[Weighed] = []
+        for proposed in proposals:
+            one = await weigh_call(tx, world, caller, proposed, lock=False)
+            if isinstance(one, Denied):
+                return one
+            weighed.append(one)
+        events = [event for one in weighed for event in one.events(world, caller, None)]
+        await tx.audit.append(caller.tenant_id, [{**event, "checkOnly": True} for event in events])
+        await tx.commit()
+    return weighed
+
+
+def denied(weighed: Weighed, deny: Deny) -> Denied:
+    """A denial for the caller: without the name of the grant that objected."""
+    return Denied(reason=deny.reason, detail=deny.detail, decision_id=weighed.decision_id, pointer=deny.pointer)
+
+
+async def weigh_call(
+    tx: Transaction, world: World, caller: Caller, proposed: ProposedCall, *, lock: bool
+) -> Weighed | Denied:
+    """Gather the facts and decide. A denial here means that there is no chain to decide about."""
+    if caller.grant_id is None:
+        return Denied(reason=Reason.TOKEN_INVALID, detail="a tool call needs a token for a grant")
+    lineage = await load_lineage(tx, world, caller.tenant_id, caller.grant_id, lock=lock)
+    if lineage is None:
+        return Denied(reason=Reason.TOKEN_INVALID, detail="the token names no grant")
+    if isinstance(lineage, Denied):
+        return lineage
+    return await _weigh(tx, world, caller, proposed, lineage, lock=lock)
+
+
+async def _weigh(
+    tx: Transaction, world: World, caller: Caller, proposed: ProposedCall, lineage: Lineage, *, lock: bool
+) -> Weighed | Denied:
+    chain = lineage.chain
+    server = await _server(tx, world, chain, proposed.tool_server_audience)
+    call = Call(tenant_id=caller.tenant_id, ref=ToolRef(server, proposed.name), arguments=proposed.arguments)
+    clients = sorted({*lineage.clients, caller.client_id})
+    registration = await tx.registry.registration(caller.tenant_id, clients, server, proposed.name)
+    if caller.audience is None and not (registration.tenant and registration.tenant.allow_grant_bearer):
+        return Denied(reason=Reason.TOKEN_INVALID, detail="a grant is no access token here: exchange it")
+    now = world.clock()
+    issuer = registration.clients.get(chain.root.issued_by)
+    windows = await tx.ledger.windows(caller.tenant_id, window_limits(registration.tenant, issuer, now), lock=lock)
+    accounts = Accounts(grants=lineage.accounts.grants, windows=windows)
+    facts = Facts(
+        price=_price(registration),
+        credential_server=_credential_server(caller, chain),
+        credential_expired=caller.is_expired,
+        disabled=_disabled(registration, clients),
+        schema_objection=_schema_objection(world, registration.tool, chain, call),
+    )
+    return Weighed(
+        decision_id=world.new_id("dec"),
+        proposed=proposed,
+        call=call,
+        chain=chain,
+        accounts=accounts,
+        registration=registration,
+        verdict=decide(chain, call, accounts, facts, now),
+        arguments_digest=world.vault.digest(canonical(proposed.arguments)),
+    )
+
+
+NO_SERVER = ServerName("")
+"""What an audience resolves to when it names nothing: no grant reaches it."""
+
+
+async def _server(tx: Transaction, world: World, chain: GrantChain, uri: str) -> ServerName:
+    for audience in chain.leaf.audience:
+        if audience.uri == uri:
+            return audience.server
+    resolved = await resolve_audience(tx, world, chain.leaf.tenant_id, uri)
+    return NO_SERVER if resolved is None else resolved.server
+
+
+def _credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
+    if caller.audience is None:
+        return None
+    servers = {audience.uri: audience.server for audience in chain.leaf.audience}
+    return servers.get(caller.audience, NO_SERVER)
+
+
+def _price(registration: Registration) -> Price | None:
+    server, tool = registration.server, registration.tool
+    return tool.price if tool is not None and server is not None and server.active else None
+
+
+def _disabled(registration: Registration, clients: Sequence[str]) -> bool:
+    tenant = registration.tenant
+    active = {client.client_id for client in registration.clients.values() if client.active}
+    return tenant is None or not tenant.active or not active.issuperset(clients)
+
+
+def _schema_objection(world: World, tool: Tool | None, chain: GrantChain, call: Call) -> Objection | None:
+    """Whether the arguments that would be sent fit the tool's own input schema."""
+    if tool is None:
+        return None
+    found = world.schemas.objection(tool.input_schema, effective_arguments(chain, call))
+    if found is None:
+        return None
+    pointer, keyword = found
+    detail = f"the tool's input schema refuses {pointer or 'the arguments'} ({keyword})"
+    return Objection(pointer=pointer, reason=Reason.ARGUMENT_INVALID, detail=detail)

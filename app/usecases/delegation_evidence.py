@@ -1,0 +1,79 @@
+"""What the audit log keeps of delegation: who gave what to whom, and what was refused.
+
+Constraints may hold argument values, so the log has their keyed digest and the names of the tools; the grant
+itself, which has them in full, stays in the store.
+"""
+
+from dataclasses import replace
+
+from app.core.audit import RecordType
+from app.core.budget import ucents_to_cents
+from app.core.grant import ClientId, Grant, TenantId, render_grant
+from app.core.strict_json import JsonObject, JsonValue, canonical
+from app.ports import Transaction
+from app.usecases.failures import Denied
+from app.usecases.world import World, evidence
+
+
+def grant_refs(grant: Grant) -> JsonObject:
+    """The members by which every record names a grant, so that one search finds all of its life."""
+    return {
+        "grantId": grant.grant_id,
+        "parentGrantId": grant.parent_grant_id,
+        "rootGrantId": grant.root_grant_id,
+        "depth": grant.depth,
+        "runId": grant.child_run_id,
+        "subject": grant.subject,
+        "actor": grant.actor,
+        "policyVersion": grant.policy_version,
+    }
+
+
+def creation_events(world: World, client_id: ClientId, grant: Grant) -> list[JsonObject]:
+    """That a delegation was made, and its scope."""
+    now = world.clock()
+    refs = grant_refs(grant)
+    created: JsonObject = {"clientId": client_id, "holder": grant.holder, "issuedBy": grant.issued_by}
+    return [
+        evidence(RecordType.DELEGATION_CREATED, now, refs | created),
+        evidence(RecordType.DELEGATION_SCOPE, now, refs | {"clientId": client_id} | _scope(world, grant)),
+    ]
+
+
+def exchange_event(world: World, client_id: ClientId, grant: Grant, issued: str, token_id: str) -> JsonObject:
+    """That a token or grant was exchanged for a narrower one."""
+    members: JsonObject = {"clientId": client_id, "issuedTokenType": issued, "tokenId": token_id}
+    return evidence(RecordType.DELEGATION_EXCHANGED, world.clock(), grant_refs(grant) | members)
+
+
+def _scope(world: World, grant: Grant) -> JsonObject:
+    document = render_grant(grant)
+    shown: tuple[str, ...] = ("audience", "allowedTools", "maxToolCalls", "notBefore", "expiresAt")
+    scope = {name: document[name] for name in (*shown, "mayRedelegate", "maxDepth")}
+    constraints: JsonValue = document["resourceConstraints"]
+    return scope | {
+        "maxSpendCents": ucents_to_cents(grant.limit.spend_ucents),
+        "constraintsDigest": world.vault.digest(canonical(constraints)),
+    }
+
+
+async def record_refusal(
+    tx: Transaction,
+    world: World,
+    client_id: ClientId,
+    tenant_id: TenantId,
+    denied: Denied,
+    parent: Grant | None = None,
+) -> Denied:
+    """Append the refusal of a delegation; the denial comes back with its decision id."""
+    decision_id = world.new_id("dec")
+    members: JsonObject = {
+        "clientId": client_id,
+        "decision": "deny",
+        "reason": denied.reason.value,
+        "pointer": denied.pointer,
+        "decisionId": decision_id,
+    }
+    refs = {} if parent is None else grant_refs(parent)
+    await tx.audit.append(tenant_id, [evidence(RecordType.DELEGATION_REFUSED, world.clock(), refs | members)])
+    return replace(denied, decision_id=decision_id)

@@ -1,0 +1,183 @@
+"""Derive a child from a grant: the one place where a node is added below another, for REST and OAuth alike."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from app.core.attenuation import Birth, attenuate
+from app.core.budget import Amount
+from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, TenantId
+from app.core.narrowing import Refusal
+from app.core.reasons import Reason
+from app.core.registry import Client, Scope
+from app.ports import Transaction
+from app.usecases.delegation_evidence import creation_events, record_refusal
+from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound
+from app.usecases.load_chain import Lineage, load_lineage
+from app.usecases.mint_grant import SignedGrant, active_client, refusal_of, sized
+from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
+from app.usecases.world import Caller, World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parties:
+    """For whom a node is made, and by whom."""
+
+    actor: str
+    issued_by: Client
+    holder: ClientId
+    child_run_id: RunId
+    redelegates: bool
+    lifetime: timedelta
+
+    @property
+    def ceiling(self) -> Amount | None:
+        """What bounds a budget that is left out: the asking client's limit, where an administrator gave it one."""
+        limit = self.issued_by.ceiling.limit
+        return None if limit == Amount() else limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A new node with its signed grant and the chain that ends in it."""
+
+    chain: GrantChain
+    signed: str = field(repr=False)
+
+    @property
+    def grant(self) -> Grant:
+        return self.chain.leaf
+
+
+async def derive_grant(
+    world: World, caller: Caller, parent_id: GrantId, fields: NarrowingFields, holder: ClientId | None
+) -> SignedGrant | Denied:
+    """A child grant: redelegation, in REST's spelling. Raises NotFound, DeadGrant, Malformed, AlreadyExists."""
+    async with world.store.write() as tx:
+        lineage = await load_lineage(tx, world, caller.tenant_id, parent_id, lock=True)
+        if lineage is None or not (sees(caller, lineage) or await _is_ancestor(tx, caller, parent_id)):
+            raise NotFound("no such grant")
+        node = await _derive(tx, world, caller, lineage, fields, holder) if isinstance(lineage, Lineage) else lineage
+        if isinstance(node, Denied):
+            parent = lineage.chain.leaf if isinstance(lineage, Lineage) else None
+            refused = await record_refusal(tx, world, caller.client_id, caller.tenant_id, node, parent)
+            await tx.commit()
+            return refused
+        await tx.audit.append(caller.tenant_id, creation_events(world, caller.client_id, node.grant))
+        await tx.commit()
+    return SignedGrant(grant=node.grant, signed=node.signed)
+
+
+def sees(caller: Caller, lineage: Lineage | Denied) -> bool:
+    """Whether a grant exists for this caller at all."""
+    return isinstance(lineage, Denied) or caller.sees_whole_tenant or lineage.permits(caller)
+
+
+async def _is_ancestor(tx: Transaction, caller: Caller, grant_id: GrantId) -> bool:
+    # A token's own ancestors are no secret to it; to derive from one is refused with its reason.
+    if caller.grant_id is None:
+        return False
+    return grant_id in {link.grant_id for link in await tx.grants.chain(caller.tenant_id, caller.grant_id)}
+
+
+async def _derive(
+    tx: Transaction,
+    world: World,
+    caller: Caller,
+    lineage: Lineage,
+    fields: NarrowingFields,
+    holder: ClientId | None,
+) -> Node | Denied:
+    if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
+        return NOT_PERMITTED
+    dead = lineage.death(world.clock())
+    if dead is not None and caller.grant_id is None:
+        raise DeadGrant(dead.reason, dead.detail)
+    issuer = await active_client(tx, caller.tenant_id, caller.client_id, "")
+    holding = await active_client(tx, caller.tenant_id, holder or lineage.chain.leaf.holder, "/holder")
+    for refused in (dead, issuer, holding):
+        if isinstance(refused, Denied):
+            return refused
+    assert isinstance(issuer, Client)
+    assert isinstance(holding, Client)
+    parties = Parties(
+        actor=holding.client_id,
+        issued_by=issuer,
+        holder=holding.client_id,
+        child_run_id=fields.child_run_id or RunId(world.new_id("run")),
+        redelegates=True,
+        lifetime=issuer.ceiling.max_lifetime,
+    )
+    return await add_node(tx, world, lineage, fields, parties)
+
+
+NOT_PERMITTED = Denied(
+    reason=Reason.ACTOR_NOT_PERMITTED, detail="the caller neither holds nor issued this grant or an ancestor"
+)
+
+
+async def add_node(
+    tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields, parties: Parties
+) -> Node | Denied:
+    """Prove, sign and store a child of a living, locked lineage. Raises Malformed, Conflict, AlreadyExists."""
+    parent = lineage.chain.leaf
+    refused = await _unfit(tx, world, lineage, fields)
+    if refused is not None:
+        return refused
+    audience = parent.audience
+    if fields.audience is not None:
+        resolved = await resolve_audiences(tx, world, parent.tenant_id, fields.audience)
+        if isinstance(resolved, Denied):
+            return resolved
+        audience = resolved
+    if not {item.server for item in audience} <= parent.servers:
+        detail = "the audience is not among the parent grant's"
+        return Denied(reason=Reason.TARGET_REFUSED, detail=detail, pointer="/audience")
+    now = world.clock()
+    child = attenuate(
+        lineage.chain,
+        read_wish(fields, audience, now, inherited=parent.tools),
+        Birth(
+            grant_id=GrantId(world.new_id("gr")),
+            actor=parties.actor,
+            issued_by=parties.issued_by.client_id,
+            holder=parties.holder,
+            child_run_id=parties.child_run_id,
+            now=now,
+        ),
+        left=lineage.left,
+        ceiling=parties.ceiling,
+        lifetime=parties.lifetime,
+        redelegates=parties.redelegates,
+    )
+    return refusal_of(child) if isinstance(child, Refusal) else await _store(tx, world, lineage, sized(world, child))
+
+
+async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields) -> Denied | None:
+    parent = lineage.chain.leaf
+    if fields.tenant_id not in (None, parent.tenant_id):
+        return Denied(reason=Reason.TENANT_MISMATCH, detail="the grant is of another tenant", pointer="/tenantId")
+    if await tx.grants.children(parent.tenant_id, parent.grant_id) >= world.rules.max_children_per_grant:
+        raise Conflict("the grant has as many children as it may have")
+    if not await all_active(tx, parent.tenant_id, lineage.clients):
+        return Denied(reason=Reason.GRANT_REVOKED, detail="the grant was revoked")
+    return None
+
+
+async def all_active(tx: Transaction, tenant_id: TenantId, clients: Iterable[ClientId]) -> bool:
+    """Whether the tenant and all of these clients of it are active."""
+    tenant = await tx.registry.tenant(tenant_id)
+    if tenant is None or not tenant.active:
+        return False
+    for client_id in clients:
+        if isinstance(await active_client(tx, tenant_id, client_id, ""), Denied):
+            return False
+    return True
+
+
+async def _store(tx: Transaction, world: World, lineage: Lineage, child: Grant) -> Node:
+    chain = GrantChain((*lineage.chain.grants, child))
+    signed = world.signer.sign_grant(child, chain.actors)
+    claims_run = child.child_run_id != lineage.chain.leaf.child_run_id
+    await tx.grants.add(child, signed, [grant.grant_id for grant in chain.grants], claims_run=claims_run)
+    return Node(chain=chain, signed=signed)

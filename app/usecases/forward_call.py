@@ -1,0 +1,297 @@
+"""Check a call, hold its budget, forward it, settle it, and leave evidence of each step.
+
+Two transactions with the network between them and neither open across it. The first decides and reserves;
+the second settles, and is shielded from a caller that goes away. If the process dies between them, the
+reconciler finds the reservation past its deadline and charges its maximum.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.core.audit import RecordType
+from app.core.budget import Charge, ReservationState, charge_for, ucents_to_cents
+from app.core.decision import Account, Allow, Deny
+from app.core.grant import GrantId
+from app.core.registry import Transport
+from app.core.strict_json import JsonObject, JsonValue, canonical
+from app.ports import AlreadyExists, CallRecord, Outcome, Settlement, Transaction, UpstreamAnswer, UpstreamRequest
+from app.usecases.authorize_call import ProposedCall, Weighed, denied, weigh_call
+from app.usecases.failures import CallInFlight, Denied, IdempotencyConflict, ToolServerFailed
+from app.usecases.tool_credential import credential_headers
+from app.usecases.world import Caller, World, evidence
+
+RESULT_PURPOSE = "call-result"
+CLOSED_DETAIL = "the grant was closed while the call was running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """An allowed call whose budget is held."""
+
+    weighed: Weighed
+    allow: Allow
+    record: CallRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarded:
+    """What came of an allowed call. `account` is the grant's, after settling; None on a repeated answer."""
+
+    call_id: str
+    decision_id: str
+    grant_id: GrantId
+    outcome: Outcome
+    result: JsonValue
+    charged_ucents: int
+    detail: str | None = None
+    result_available: bool = True
+    result_digest: str | None = None
+    account: Account | None = None
+
+
+async def forward_call(world: World, caller: Caller, proposed: ProposedCall) -> Forwarded | Denied:
+    """Run one call, or say why not. Raises CallInFlight, IdempotencyConflict, ToolServerFailed."""
+    reserved = await _reserve(world, caller, proposed)
+    if not isinstance(reserved, Reserved):
+        return reserved
+    # A task of its own: whoever asked may hang up, the call is still settled and recorded.
+    ending = asyncio.create_task(_run(world, caller, reserved))
+    world.in_flight.endings.add(ending)
+    ending.add_done_callback(world.in_flight.endings.discard)
+    return await asyncio.shield(ending)
+
+
+# --- before: one transaction -------------------------------------------------------------------------------
+
+
+async def _reserve(world: World, caller: Caller, proposed: ProposedCall) -> Reserved | Forwarded | Denied:
+    async with world.store.write() as tx:
+        weighed = await weigh_call(tx, world, caller, proposed, lock=True)
+        if isinstance(weighed, Denied):
+            return weighed
+        repeated = await _repeated(tx, world, weighed)
+        if repeated is not None:
+            return repeated
+        call_id = world.new_id("call")
+        if isinstance(weighed.verdict, Deny):
+            await tx.audit.append(caller.tenant_id, weighed.events(world, caller, call_id))
+            await tx.commit()
+            return denied(weighed, weighed.verdict)
+        record = _record(world, weighed, weighed.verdict, call_id)
+        await _hold(tx, record)
+        await tx.audit.append(caller.tenant_id, weighed.events(world, caller, call_id))
+        await tx.commit()
+    return Reserved(weighed=weighed, allow=weighed.verdict, record=record)
+
+
+async def _hold(tx: Transaction, record: CallRecord) -> None:
+    try:
+        await tx.ledger.reserve(record)
+    except AlreadyExists as error:
+        # Another grant of the same run took the key a moment ago, so its call has just begun.
+        raise CallInFlight("the first call with this idempotency key has not ended yet") from error
+
+
+async def _repeated(tx: Transaction, world: World, weighed: Weighed) -> Forwarded | None:
+    """The first answer to this idempotency key. A dead grant or a foreign token gets the denial instead."""
+    key = weighed.proposed.idempotency_key
+    if key is None or (isinstance(weighed.verdict, Deny) and weighed.verdict.precedes_budget):
+        return None
+    leaf = weighed.chain.leaf
+    first = await tx.ledger.repeated(leaf.tenant_id, leaf.child_run_id, weighed.call.ref.server, key)
+    if first is None:
+        return None
+    if first.request_digest != _request_digest(world, weighed):
+        raise IdempotencyConflict("the idempotency key was used for another call")
+    if first.outcome is None:
+        raise CallInFlight("the first call with this idempotency key has not ended yet")
+    return _remembered(world, first, first.outcome)
+
+
+def _remembered(world: World, first: CallRecord, outcome: Outcome) -> Forwarded:
+    stored = None if first.result is None else json.loads(world.vault.open(first.result, RESULT_PURPOSE))
+    return Forwarded(
+        call_id=first.call_id,
+        decision_id=first.decision_id,
+        grant_id=first.grant_id,
+        outcome=outcome,
+        result=None if stored is None else stored["result"],
+        charged_ucents=first.charged_ucents,
+        detail=None if stored is None else stored["detail"],
+        result_available=stored is not None,
+        result_digest=first.result_digest,
+    )
+
+
+def _record(world: World, weighed: Weighed, allow: Allow, call_id: str) -> CallRecord:
+    leaf, server = weighed.chain.leaf, weighed.registration.server
+    assert server is not None, "an allowed call has a tool server"
+    now = world.clock()
+    return CallRecord(
+        tenant_id=leaf.tenant_id,
+        call_id=call_id,
+        decision_id=weighed.decision_id,
+        grant_id=leaf.grant_id,
+        run_id=leaf.child_run_id,
+        server=weighed.call.ref.server,
+        tool=weighed.call.ref.tool,
+        request_digest=_request_digest(world, weighed),
+        idempotency_key=weighed.proposed.idempotency_key,
+        hold=allow.hold,
+        accounts=(
+            *(window.account_id for window in weighed.accounts.windows),
+            *(grant.grant_id for grant in weighed.chain.grants),
+        ),
+        reserved_at=now,
+        deadline_at=now + timedelta(seconds=server.timeout_seconds) + world.rules.settle_grace,
+    )
+
+
+def _request_digest(world: World, weighed: Weighed) -> str:
+    ref = weighed.call.ref
+    return world.vault.digest(canonical([ref.server, ref.tool, weighed.proposed.arguments]))
+
+
+# --- between: the network ----------------------------------------------------------------------------------
+
+
+async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
+    answer = await _forward(world, reserved)
+    return await _settle(world, caller, reserved, answer)
+
+
+async def _forward(world: World, reserved: Reserved) -> UpstreamAnswer:
+    chain = reserved.weighed.chain
+    request = asyncio.create_task(world.upstream.call(_upstream_request(world, reserved)))
+    lineage = [grant.grant_id for grant in chain.grants]
+    with world.in_flight.track(chain.leaf.tenant_id, lineage, request) as flight:
+        try:
+            return await request
+        except asyncio.CancelledError:
+            if not flight.aborted:
+                raise
+            return UpstreamAnswer(outcome=Outcome.UNKNOWN, detail=CLOSED_DETAIL)
+
+
+def _upstream_request(world: World, reserved: Reserved) -> UpstreamRequest:
+    weighed = reserved.weighed
+    server, tool, leaf = weighed.registration.server, weighed.registration.tool, weighed.chain.leaf
+    assert server is not None, "an allowed call has a tool server"
+    assert tool is not None, "an allowed call has a tool"
+    claims: JsonObject = {
+        "subject": leaf.subject,
+        "act": weighed.chain.actors,
+        "tenant_id": leaf.tenant_id,
+        "grant_id": leaf.grant_id,
+        "call_id": reserved.record.call_id,
+        "tool": tool.name,
+    }
+    return UpstreamRequest(
+        transport=server.transport,
+        endpoint=server.endpoint,
+        tool=tool.name,
+        http=tool.http,
+        arguments=reserved.allow.arguments,
+        headers=credential_headers(world, server, claims),
+        timeout_seconds=server.timeout_seconds,
+        max_response_bytes=server.max_response_bytes,
+        session_key=f"{leaf.tenant_id}/{server.name}/{leaf.child_run_id}",
+    )
+
+
+# --- after: one transaction --------------------------------------------------------------------------------
+
+
+async def _settle(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer) -> Forwarded:
+    record, leaf = reserved.record, reserved.weighed.chain.leaf
+    state, charge = _charge(reserved, answer)
+    ending = Settlement(
+        state=state,
+        charged_ucents=charge.ucents,
+        outcome=answer.outcome,
+        result=_sealed(world, reserved, answer),
+        result_digest=world.vault.digest(canonical(answer.result)),
+    )
+    async with world.store.write() as tx:
+        settled = await tx.ledger.settle(leaf.tenant_id, record.call_id, ending, world.clock())
+        if settled is not None:
+            event = _ending_event(world, caller, reserved, answer, charge, ending)
+            await tx.audit.append(leaf.tenant_id, [event])
+        accounts = await tx.ledger.accounts(leaf.tenant_id, [leaf.grant_id])
+        await tx.commit()
+    if answer.outcome is Outcome.UNSENT:
+        raise ToolServerFailed(
+            answer.detail or "the tool server can't be reached",
+            record.call_id,
+            record.decision_id,
+            answer.timed_out,
+        )
+    return _forwarded(reserved, answer, ending, accounts)
+
+
+def _charge(reserved: Reserved, answer: UpstreamAnswer) -> tuple[ReservationState, Charge]:
+    """What an outcome costs: nothing if provably unsent, the maximum if nobody knows, else what it cost."""
+    if answer.outcome is Outcome.UNSENT:
+        return ReservationState.VOIDED, Charge(ucents=0)
+    if answer.outcome is Outcome.UNKNOWN:
+        return ReservationState.POSTED, Charge(ucents=reserved.allow.price.max_ucents)
+    return ReservationState.POSTED, charge_for(reserved.allow.price, _reported(reserved, answer))
+
+
+def _reported(reserved: Reserved, answer: UpstreamAnswer) -> JsonValue:
+    """The document in which a tool reports its cost: an MCP tool's structured content, else the JSON body."""
+    server = reserved.weighed.registration.server
+    assert server is not None, "an allowed call has a tool server"
+    if server.transport is Transport.MCP and isinstance(answer.result, dict):
+        return answer.result.get("structuredContent")
+    return answer.result
+
+
+def _sealed(world: World, reserved: Reserved, answer: UpstreamAnswer) -> bytes | None:
+    """The answer that a repeat will get; kept only where a key allows a repeat, and encrypted."""
+    if reserved.record.idempotency_key is None:
+        return None
+    kept: JsonObject = {"result": answer.result, "detail": answer.detail}
+    return world.vault.seal(canonical(kept), RESULT_PURPOSE)
+
+
+_ENDINGS: Mapping[Outcome, RecordType] = {
+    Outcome.SUCCESS: RecordType.TOOL_EXECUTED,
+    Outcome.TOOL_ERROR: RecordType.TOOL_EXECUTED,
+    Outcome.UNKNOWN: RecordType.TOOL_OUTCOME_UNKNOWN,
+    Outcome.UNSENT: RecordType.TOOL_UNSENT,
+}
+
+
+def _ending_event(
+    world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer, charge: Charge, ending: Settlement
+) -> JsonObject:
+    members = reserved.weighed.refs(caller, reserved.record.call_id) | {
+        "outcome": answer.outcome.value,
+        "costCents": ucents_to_cents(charge.ucents),
+        "costOverrun": True if charge.overrun else None,
+        "resultDigest": ending.result_digest,
+        "resultBytes": len(canonical(answer.result)),
+        "abortedByClose": True if answer.detail == CLOSED_DETAIL else None,
+    }
+    return evidence(_ENDINGS[answer.outcome], world.clock(), members)
+
+
+def _forwarded(
+    reserved: Reserved, answer: UpstreamAnswer, ending: Settlement, accounts: Mapping[GrantId, Account]
+) -> Forwarded:
+    record = reserved.record
+    return Forwarded(
+        call_id=record.call_id,
+        decision_id=record.decision_id,
+        grant_id=record.grant_id,
+        outcome=answer.outcome,
+        result=answer.result,
+        charged_ucents=ending.charged_ucents,
+        detail=answer.detail,
+        result_digest=ending.result_digest,
+        account=accounts.get(record.grant_id),
+    )

@@ -1,0 +1,98 @@
+"""What a caller may know of grants: one, a page of them, and a lineage. Others' grants do not exist for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from app.core.decision import Account, lifeless
+from app.core.grant import ChainBroken, Grant, GrantId
+from app.core.reasons import Reason
+from app.core.registry import Scope
+from app.ports import GrantFilter, StoredGrant, TokenRefused
+from app.usecases.derive_grant import sees
+from app.usecases.failures import Denied, NotFound
+from app.usecases.load_chain import load_lineage, verified_grant
+from app.usecases.world import Caller, World
+
+ACTIVE = "active"
+STATUS = {
+    Reason.GRANT_REVOKED: "revoked",
+    Reason.GRANT_CLOSED: "closed",
+    Reason.GRANT_EXPIRED: "expired",
+    Reason.GRANT_NOT_YET_VALID: "not_yet_valid",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantView:
+    """A grant with what became of it."""
+
+    grant: Grant
+    account: Account
+    status: str
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageView:
+    """A grant's ancestors, root first, and its subtree, parents first and itself the first."""
+
+    ancestors: tuple[GrantView, ...]
+    subtree: tuple[GrantView, ...]
+    truncated: bool
+
+
+async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantView | Denied:
+    """One grant. Raises NotFound for what the caller may not see."""
+    async with world.store.read() as tx:
+        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
+        if lineage is None or not sees(caller, lineage):
+            raise NotFound("no such grant")
+        stored = await tx.grants.chain(caller.tenant_id, grant_id)
+    return lineage if isinstance(lineage, Denied) else view(world, stored[-1])
+
+
+async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> LineageView | Denied:
+    """Ancestors and subtree with usage. A caller that sees only its own grants is shown no ancestors' others."""
+    limit = world.rules.max_subtree
+    async with world.store.read() as tx:
+        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
+        if lineage is None or not sees(caller, lineage):
+            raise NotFound("no such grant")
+        if isinstance(lineage, Denied):
+            return lineage
+        stored = await tx.grants.chain(caller.tenant_id, grant_id)
+        subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
+    return LineageView(
+        ancestors=tuple(view(world, link) for link in stored[:-1]),
+        subtree=tuple(view(world, link) for link in subtree[:limit]),
+        truncated=len(subtree) > limit,
+    )
+
+
+async def list_grants(
+    world: World, caller: Caller, where: GrantFilter, *, before: GrantId | None, limit: int
+) -> Sequence[GrantView] | Denied:
+    """A page, newest first: every grant of the tenant for those who may see it whole, else the caller's own."""
+    if caller.grant_id is not None or not (caller.has(Scope.GRANTS_READ) or caller.sees_whole_tenant):
+        detail = "listing grants needs the scope grants:read"
+        return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail, scope=Scope.GRANTS_READ)
+    scoped = where if caller.sees_whole_tenant else replace(where, visible_to=caller.client_id)
+    async with world.store.read() as tx:
+        stored = await tx.grants.page(caller.tenant_id, scoped, before=before, limit=limit)
+    return [view(world, link) for link in stored]
+
+
+def view(world: World, stored: StoredGrant) -> GrantView:
+    """A stored grant for its readers, its own signature verified. Raises NotFound where it does not hold."""
+    try:
+        grant = verified_grant(world, stored).grant
+    except (TokenRefused, ChainBroken) as refused:
+        raise NotFound("the grant's record can't be verified") from refused
+    dead = lifeless(grant, stored.account, world.clock())
+    return GrantView(
+        grant=grant,
+        account=stored.account,
+        status=ACTIVE if dead is None else STATUS[dead.reason],
+        closed_at=stored.closed_at,
+    )

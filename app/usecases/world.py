@@ -1,0 +1,94 @@
+"""What every use case is given: the ports, the clock and the service's own rules. Nothing is global."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from app.core.audit import RecordType
+from app.core.grant import ClientId, GrantId, TenantId
+from app.core.registry import Scope
+from app.core.strict_json import JsonObject, JsonValue
+from app.ports import Clock, NewId, SchemaValidator, Signer, Store, Upstream, Vault
+from app.usecases.allowance import Allowance
+from app.usecases.in_flight import InFlight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The service-wide limits and names that settings decide."""
+
+    issuer: str
+    default_grant_lifetime: timedelta = timedelta(minutes=10)
+    access_token_lifetime: timedelta = timedelta(minutes=10)
+    upstream_token_lifetime: timedelta = timedelta(minutes=1)
+    settle_grace: timedelta = timedelta(seconds=15)
+    max_children_per_grant: int = 1000
+    max_subtree: int = 5000
+    max_grant_bytes: int = 65_536
+    max_page_rows: int = 500
+    max_checks: int = 100
+    allow_grant_bearer: bool = True
+
+    @property
+    def mcp_prefix(self) -> str:
+        """What a tool server's default audience starts with; its name follows."""
+        return f"{self.issuer}/mcp/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The ports of one process."""
+
+    store: Store
+    signer: Signer
+    vault: Vault
+    upstream: Upstream
+    schemas: SchemaValidator
+    clock: Clock
+    new_id: NewId
+    rules: Rules
+    in_flight: InFlight = field(default_factory=InFlight)
+    strangers: Allowance = field(default_factory=Allowance)
+    hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
+    """How many secrets are hashed at once: each takes a core for a while, and strangers may ask for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """Who is calling, as proven by the credential that was presented.
+
+    With a `grant_id` the credential is an access token for that grant (`audience` is its `aud`) or the grant
+    itself (`audience` is None); without, it is a token for Subgrant's own API. Only the gateway takes an expired
+    token for more than a stranger's, so that its refusal is on record where it belongs.
+    """
+
+    client_id: ClientId
+    tenant_id: TenantId
+    scopes: frozenset[str] = frozenset()
+    grant_id: GrantId | None = None
+    audience: str | None = None
+    is_expired: bool = False
+
+    def has(self, scope: Scope) -> bool:
+        return scope in self.scopes
+
+    @property
+    def is_platform(self) -> bool:
+        return self.has(Scope.PLATFORM)
+
+    @property
+    def sees_whole_tenant(self) -> bool:
+        """Administrators and auditors see every grant of the tenant; others their own and what is below."""
+        return self.has(Scope.ADMIN) or self.has(Scope.AUDIT_READ) or self.is_platform
+
+
+def stamp(moment: datetime) -> str:
+    """A time for the audit log: RFC 3339, UTC, always six digits, so that text order is time order."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def evidence(kind: RecordType, at: datetime, members: Mapping[str, JsonValue]) -> JsonObject:
+    """An audit event; members that are None are left out."""
+    event: JsonObject = {"type": kind.value, "time": stamp(at)}
+    return event | {name: value for name, value in members.items() if value is not None}

@@ -1,0 +1,236 @@
+"""Mint within a ceiling, derive within a parent: what is more is refused, what is left out is least."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.attenuation import Birth, Ceiling, Wish, attenuate, mint
+from app.core.budget import Amount
+from app.core.decision import widenings
+from app.core.grant import MAX_LINEAGE, Grant, GrantChain, GrantId, RunId
+from app.core.narrowing import Refusal
+from app.core.reasons import Reason
+from tests.samples import (
+    ACME,
+    BILLING,
+    MESSAGE,
+    NOW,
+    REFUND,
+    SEARCH,
+    SUPPORT,
+    a_birth,
+    a_ceiling,
+    a_chain,
+    a_child,
+    a_grant,
+    a_wish,
+    rule,
+)
+
+PLENTY = Amount(tool_calls=10, spend_ucents=1_000_000)
+
+
+def minted(wish: Wish, ceiling: Ceiling | None = None, subject: str = "planner") -> Grant | Refusal:
+    return mint(
+        wish,
+        ceiling or a_ceiling(),
+        a_birth(),
+        tenant_id=ACME,
+        subject=subject,
+        parent_run_id=None,
+        policy_version="v0",
+        lifetime=timedelta(minutes=10),
+    )
+
+
+def derived(
+    chain: GrantChain,
+    wish: Wish,
+    *,
+    left: Amount = PLENTY,
+    ceiling: Amount | None = None,
+    redelegates: bool = True,
+    birth: Birth | None = None,
+) -> Grant | Refusal:
+    return attenuate(
+        chain,
+        wish,
+        birth or a_birth(),
+        left=left,
+        ceiling=ceiling,
+        lifetime=timedelta(hours=1),
+        redelegates=redelegates,
+    )
+
+
+def refused(result: Grant | Refusal) -> tuple[str, Reason]:
+    assert isinstance(result, Refusal), "the derivation was expected to be refused"
+    return result.pointer, result.reason
+
+
+def test_a_wish_for_nothing_mints_a_grant_of_nothing_for_ten_minutes() -> None:
+    grant = minted(Wish())
+    assert isinstance(grant, Grant)
+    assert (grant.audience, grant.tools, grant.limit) == ((), {}, Amount())
+    assert (grant.may_redelegate, grant.expires_at) == (False, NOW + timedelta(minutes=10))
+
+
+def test_a_tool_without_constraints_takes_no_arguments() -> None:
+    grant = minted(a_wish(tools={SEARCH: None}))
+    assert isinstance(grant, Grant)
+    assert grant.tools[SEARCH] == rule({})
+
+
+@pytest.mark.parametrize(
+    "changes, pointer",
+    [
+        ({"audience": (BILLING,), "tools": {}}, "/audience"),
+        ({"tools": {MESSAGE: None}}, "/allowedTools"),
+        ({"tool_calls": 101}, "/maxToolCalls"),
+        ({"spend_ucents": 10_000_001}, "/maxSpendCents"),
+        ({"expires_at": NOW + timedelta(hours=1, seconds=1)}, "/expiresAt"),
+        ({"max_depth": 5}, "/maxDepth"),
+    ],
+)
+def test_a_root_above_its_clients_ceiling_is_refused(changes: dict[str, object], pointer: str) -> None:
+    assert refused(minted(a_wish(**changes))) == (pointer, Reason.NOT_NARROWER)
+
+
+def test_a_root_for_another_subject_needs_the_ceilings_word() -> None:
+    assert refused(minted(a_wish(), subject="user:ada")) == ("/subject", Reason.NOT_NARROWER)
+    assert isinstance(minted(a_wish(), a_ceiling(subjects=frozenset({"user:ada"})), subject="user:ada"), Grant)
+
+
+def test_a_ceiling_of_nothing_lets_nothing_be_granted() -> None:
+    assert refused(minted(a_wish(), Ceiling())) == ("/audience", Reason.NOT_NARROWER)
+
+
+def test_the_default_lifetime_is_shortened_to_the_ceilings() -> None:
+    grant = minted(a_wish(), a_ceiling(max_lifetime=timedelta(seconds=30)))
+    assert isinstance(grant, Grant)
+    assert grant.expires_at == NOW + timedelta(seconds=30)
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_a_grant_without_a_lifetime_is_refused(seconds: int) -> None:
+    assert refused(minted(a_wish(expires_at=NOW + timedelta(seconds=seconds))))[0] == "/expiresAt"
+
+
+def test_a_child_that_says_nothing_inherits_what_is_left() -> None:
+    parent = a_grant()
+    child = derived(a_chain(parent), Wish(), left=Amount(tool_calls=3, spend_ucents=7))
+    assert isinstance(child, Grant)
+    assert child.tools == parent.tools
+    assert child.limit == Amount(tool_calls=3, spend_ucents=7)
+    assert child.expires_at == parent.expires_at
+    assert not child.may_redelegate
+    assert child.parent_run_id == parent.child_run_id
+
+
+def test_a_budget_left_out_is_at_most_the_clients_ceiling() -> None:
+    child = derived(a_chain(a_grant()), Wish(), ceiling=Amount(tool_calls=2, spend_ucents=10**9))
+    assert isinstance(child, Grant)
+    assert child.limit == Amount(tool_calls=2, spend_ucents=1_000_000)
+
+
+@pytest.mark.parametrize(
+    "changes, pointer, reason",
+    [
+        ({"tool_calls": 4}, "/maxToolCalls", Reason.NOT_NARROWER),
+        ({"spend_ucents": 8}, "/maxSpendCents", Reason.NOT_NARROWER),
+        ({"expires_at": NOW + timedelta(minutes=11)}, "/expiresAt", Reason.NOT_NARROWER),
+        ({"tools": {MESSAGE: None}}, "/allowedTools", Reason.NOT_NARROWER),
+        ({"max_depth": 5}, "/maxDepth", Reason.DEPTH_EXCEEDED),
+        ({"audience": (BILLING,), "tools": {}}, "/audience", Reason.NOT_NARROWER),
+        ({"audience": (BILLING,), "tools": {REFUND: None}}, "/allowedTools", Reason.NOT_NARROWER),
+    ],
+)
+def test_a_child_asking_for_more_is_refused_and_never_clamped(
+    changes: dict[str, object], pointer: str, reason: Reason
+) -> None:
+    left = Amount(tool_calls=3, spend_ucents=7)
+    wish = Wish(**changes)  # type: ignore[arg-type]  # a table of fields
+    assert refused(derived(a_chain(a_grant()), wish, left=left)) == (pointer, reason)
+
+
+def test_a_widened_argument_is_refused_at_its_place() -> None:
+    wish = Wish(tools={SEARCH: rule({"customerId": {"eq": "c_43"}})})
+    pointer, reason = refused(derived(a_chain(a_grant()), wish))
+    assert pointer.startswith("/resourceConstraints/case_search")
+    assert reason is Reason.NOT_NARROWER
+
+
+def test_redelegation_needs_the_parents_word() -> None:
+    chain = a_chain(a_grant(may_redelegate=False))
+    assert refused(derived(chain, Wish()))[1] is Reason.REDELEGATION_DENIED
+    assert isinstance(derived(chain, Wish(), redelegates=False), Grant)
+
+
+def test_redelegation_can_not_be_turned_on_again() -> None:
+    chain = a_chain(a_grant(may_redelegate=False))
+    result = derived(chain, Wish(may_redelegate=True), redelegates=False)
+    assert refused(result)[1] is Reason.REDELEGATION_DENIED
+
+
+def test_depth_is_used_by_redelegation_and_bounded() -> None:
+    parent = a_grant(max_depth=1)
+    child = a_child(parent)
+    assert refused(derived(a_chain(parent, child), Wish()))[1] is Reason.DEPTH_EXCEEDED
+    token = derived(a_chain(parent, child), Wish(), redelegates=False)
+    assert isinstance(token, Grant)
+    assert token.depth == child.depth
+
+
+def test_a_lineage_has_a_bounded_length_without_redelegation_too() -> None:
+    grants = [a_grant()]
+    while len(grants) < MAX_LINEAGE:
+        grants.append(a_child(grants[-1], grant_id=GrantId(f"gr_{len(grants)}"), depth=0))
+    assert refused(derived(a_chain(*grants), Wish(), redelegates=False))[1] is Reason.DEPTH_EXCEEDED
+
+
+def test_a_child_never_starts_before_its_parent() -> None:
+    parent = a_grant(not_before=NOW + timedelta(minutes=5))
+    child = derived(a_chain(parent), Wish(not_before=NOW))
+    assert isinstance(child, Grant)
+    assert child.not_before == parent.not_before
+
+
+wishes = st.builds(
+    Wish,
+    audience=st.sampled_from([None, (SUPPORT,), (BILLING,), (SUPPORT, BILLING)]),
+    tools=st.none()
+    | st.dictionaries(
+        st.sampled_from([SEARCH, MESSAGE, REFUND]),
+        st.none()
+        | st.sampled_from(
+            [rule({}), rule({"customerId": {"eq": "c_42"}}), rule({"*": {"any": True}}), rule({"x": {"any": True}})]
+        ),
+    ),
+    tool_calls=st.none() | st.integers(0, 12),
+    spend_ucents=st.none() | st.integers(0, 1_100_000),
+    not_before=st.none() | st.sampled_from([NOW, NOW + timedelta(seconds=5)]),
+    expires_at=st.none() | st.integers(-5, 700).map(lambda seconds: NOW + timedelta(seconds=seconds)),
+    may_redelegate=st.none() | st.booleans(),
+    max_depth=st.none() | st.integers(0, 6),
+)
+parents = st.sampled_from(
+    [
+        a_grant(),
+        a_grant(may_redelegate=False),
+        a_grant(audience=(SUPPORT, BILLING), tools={SEARCH: rule({"*": {"any": True}}), REFUND: rule({})}),
+        a_grant(tools={SEARCH: rule({"customerId": {"oneOf": ["c_42", "c_43"]}, "n": {"int": {}, "optional": True}})}),
+    ]
+)
+
+
+@given(parents, wishes, st.booleans(), st.integers(0, 10))
+def test_whatever_is_derived_is_within_its_parent(parent: Grant, wish: Wish, redelegates: bool, calls: int) -> None:
+    left = Amount(tool_calls=calls, spend_ucents=1_000_000)
+    birth = a_birth(child_run_id=RunId("run_new") if redelegates else parent.child_run_id)
+    child = derived(a_chain(parent), wish, left=left, redelegates=redelegates, birth=birth)
+    if isinstance(child, Grant):
+        assert not list(widenings(child, parent))
+        assert child.limit.within(left)
+        assert child.not_before < child.expires_at <= parent.expires_at

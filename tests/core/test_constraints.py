@@ -1,0 +1,565 @@
+"""The constraint language: what a grant may spell, and which arguments a spelling lets through."""
+
+from typing import Any, Final
+
+import pytest
+
+from app.core.constraints import (
+    KINDS,
+    ConstraintInvalid,
+    Objection,
+    ToolRule,
+    check_arguments,
+    fill_bindings,
+    parse_tool_rule,
+    render_tool_rule,
+)
+from app.core.kinds import MAX_PATH_CHARS, MAX_STEPS, Constraint, OutOfSteps, Steps
+from app.core.reasons import Reason
+from app.core.strict_json import JsonObject, JsonValue, canonical, parse
+
+SAFE: Final = 2**53 - 1
+BINDINGS: Final = {"tenantId": "t_1", "subject": "user:7", "childRunId": None}
+INVALID, OUTSIDE = Reason.ARGUMENT_INVALID, Reason.RESOURCE_OUT_OF_SCOPE
+E_NFC, E_NFD = "\u00e9", "e\u0301"
+
+
+def rule_of(document: JsonValue) -> ToolRule:
+    return parse_tool_rule(document, pointer="")
+
+
+def check(document: JsonValue, arguments: JsonObject) -> Objection | None:
+    return check_arguments(rule_of(document), arguments, BINDINGS)
+
+
+def verdict(constraint: JsonValue, value: JsonValue) -> Reason | None:
+    """How a call with one argument under one constraint is answered: None is allowed."""
+    objection = check({"x": constraint}, {"x": value})
+    return None if objection is None else objection.reason
+
+
+# --- what each kind allows --------------------------------------------------------------------------------
+
+ONE: Final[JsonObject] = {"eq": 1}
+DATA: Final[JsonObject] = {"path": {"root": "/data"}}
+AB_LIST: Final[JsonObject] = {"list": {"items": {"oneOf": ["a", "b"]}, "minLength": 1, "maxLength": 2}}
+FIELDS: Final[JsonObject] = {
+    "object": {"fields": {"a": {"int": {}}, "b": {"bool": {}, "optional": True}, "c": {"absent": True}}}
+}
+SHORT_OR_INT: Final[JsonObject] = {"anyOf": [{"str": {"maxLength": 1}}, {"int": {"min": 5}}]}
+
+CASES: Final[list[tuple[JsonObject, JsonValue, Reason | None]]] = [
+    ({"any": True}, None, None),
+    ({"any": True}, {"a": [1, "x", {"b": 1.5}]}, None),
+    ({"absent": True}, None, INVALID),
+    # Scalars compare by type and value.
+    (ONE, 1, None),
+    (ONE, True, OUTSIDE),
+    (ONE, "1", OUTSIDE),
+    (ONE, [1], OUTSIDE),
+    (ONE, 1.5, OUTSIDE),
+    ({"eq": True}, True, None),
+    ({"eq": True}, 1, OUTSIDE),
+    ({"eq": False}, 0, OUTSIDE),
+    ({"eq": 0}, False, OUTSIDE),
+    ({"eq": None}, None, None),
+    ({"eq": None}, "null", OUTSIDE),
+    ({"eq": None}, {}, OUTSIDE),
+    ({"eq": 1.5}, 1.5, None),
+    ({"eq": ""}, "", None),
+    ({"eq": "K"}, "k", OUTSIDE),
+    ({"eq": "a"}, "a ", OUTSIDE),
+    ({"eq": "a"}, "\u0430", OUTSIDE),  # Cyrillic
+    ({"oneOf": [1, "a"]}, 1, None),
+    ({"oneOf": [1, "a"]}, "a", None),
+    ({"oneOf": [1, "a"]}, True, OUTSIDE),
+    ({"oneOf": [1, "a"]}, "1", OUTSIDE),
+    ({"oneOf": ["a,b"]}, "a", OUTSIDE),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, "b", None),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, "", None),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, "a", OUTSIDE),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, 1, INVALID),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, ["a"], INVALID),
+    ({"notOneOf": {"type": "string", "values": ["a"]}}, None, INVALID),
+    ({"notOneOf": {"type": "integer", "values": [1]}}, 2, None),
+    ({"notOneOf": {"type": "integer", "values": [1]}}, 1, OUTSIDE),
+    ({"notOneOf": {"type": "integer", "values": [1]}}, True, INVALID),
+    ({"notOneOf": {"type": "integer", "values": [1]}}, 1.5, INVALID),
+    ({"notOneOf": {"type": "number", "values": [1, 1.5]}}, 2, None),
+    ({"notOneOf": {"type": "number", "values": [1, 1.5]}}, 2.5, None),
+    ({"notOneOf": {"type": "number", "values": [1, 1.5]}}, 1.5, OUTSIDE),
+    ({"notOneOf": {"type": "number", "values": [1, 1.5]}}, 1, OUTSIDE),
+    ({"notOneOf": {"type": "boolean", "values": [True]}}, False, None),
+    ({"notOneOf": {"type": "boolean", "values": [True]}}, True, OUTSIDE),
+    ({"notOneOf": {"type": "boolean", "values": [True]}}, 0, INVALID),
+    ({"bool": {}}, False, None),
+    ({"bool": {}}, 0, INVALID),
+    ({"bool": {}}, "true", INVALID),
+    ({"int": {"min": 1, "max": 50}}, 1, None),
+    ({"int": {"min": 1, "max": 50}}, 50, None),
+    ({"int": {"min": 1, "max": 50}}, 0, OUTSIDE),
+    ({"int": {"min": 1, "max": 50}}, 51, OUTSIDE),
+    ({"int": {"min": 1, "max": 50}}, True, INVALID),
+    ({"int": {"min": 1, "max": 50}}, 1.5, INVALID),
+    ({"int": {"min": 1, "max": 50}}, "1", INVALID),
+    ({"int": {}}, SAFE, None),
+    ({"int": {}}, -SAFE, None),
+    ({"int": {}}, SAFE + 1, INVALID),
+    # Lengths count code points.
+    ({"str": {}}, "", None),
+    ({"str": {"minLength": 2, "maxLength": 3}}, "ab", None),
+    ({"str": {"minLength": 2, "maxLength": 3}}, "abc", None),
+    ({"str": {"minLength": 2, "maxLength": 3}}, "a", OUTSIDE),
+    ({"str": {"minLength": 2, "maxLength": 3}}, "abcd", OUTSIDE),
+    ({"str": {"maxLength": 1}}, "\U0001f600", None),
+    ({"str": {}}, 1, INVALID),
+    ({"str": {}}, None, INVALID),
+    ({"prefix": "a*"}, "a*b", None),
+    ({"prefix": "a*"}, "a*", None),
+    ({"prefix": "a*"}, "ab", OUTSIDE),
+    ({"prefix": "a"}, "A", OUTSIDE),
+    ({"prefix": "a"}, " a", OUTSIDE),
+    ({"prefix": "a"}, ["a"], INVALID),
+    (DATA, "/data", None),
+    (DATA, "/data/x/y.txt", None),
+    (DATA, "/data/.x", None),
+    (DATA, "/data/..x", None),
+    (DATA, "/data/x..", None),
+    (DATA, "/data/...", None),
+    (DATA, "/data/\uff0e\uff0e", None),  # full-width dots are a name like any other
+    (DATA, "/", OUTSIDE),
+    (DATA, "/dat", OUTSIDE),
+    (DATA, "/DATA/x", OUTSIDE),
+    (DATA, "/x/data", OUTSIDE),
+    (DATA, "", INVALID),
+    (DATA, "data/x", INVALID),
+    (DATA, "/data/", INVALID),
+    (DATA, "/data/..", INVALID),
+    (DATA, "/data/../etc", INVALID),
+    (DATA, "/../data", INVALID),
+    (DATA, "/data/.", INVALID),
+    (DATA, "/data/./x", INVALID),
+    (DATA, "/data//x", INVALID),
+    (DATA, "//data", INVALID),
+    (DATA, "/data/%2e%2e/x", INVALID),
+    (DATA, "/data/%252e", INVALID),
+    (DATA, "/data\\x", INVALID),
+    (DATA, "/data/x\x00", INVALID),
+    (DATA, "/data/x\n", INVALID),
+    (DATA, "/data\n", INVALID),
+    (DATA, "/data/\x7f", INVALID),
+    (DATA, "/data/\x85", INVALID),
+    (DATA, "/data/" + "x" * (MAX_PATH_CHARS - 6), None),
+    (DATA, "/data/" + "x" * (MAX_PATH_CHARS - 5), INVALID),
+    (DATA, 1, INVALID),
+    ({"path": {"root": "/"}}, "/", None),
+    ({"path": {"root": "/"}}, "/etc/passwd", None),
+    ({"path": {"root": "/"}}, "//", INVALID),
+    ({"path": {"root": "/data/"}}, "/data", None),
+    (AB_LIST, ["a"], None),
+    (AB_LIST, ["b", "b"], None),
+    (AB_LIST, [], OUTSIDE),
+    (AB_LIST, ["a", "b", "a"], OUTSIDE),
+    (AB_LIST, ["a", "c"], OUTSIDE),
+    (AB_LIST, "a", INVALID),
+    (AB_LIST, {"0": "a"}, INVALID),
+    ({"list": {"items": {"int": {}}}}, ["a"], INVALID),
+    (FIELDS, {"a": 1}, None),
+    (FIELDS, {"a": 1, "b": True}, None),
+    (FIELDS, {"b": True}, INVALID),
+    (FIELDS, {"a": 1, "c": None}, INVALID),
+    (FIELDS, {"a": 1, "z": None}, INVALID),
+    (FIELDS, {"a": 1, "*": None}, INVALID),
+    (FIELDS, [], INVALID),
+    ({"object": {"fields": {}}}, {}, None),
+    ({"object": {"fields": {}}}, {"a": 1}, INVALID),
+    ({"allOf": [{"prefix": "a"}, {"str": {"maxLength": 2}}]}, "ab", None),
+    ({"allOf": [{"prefix": "a"}, {"str": {"maxLength": 2}}]}, "abc", OUTSIDE),
+    ({"allOf": [{"prefix": "a"}, {"str": {"maxLength": 2}}]}, "b", OUTSIDE),
+    ({"allOf": [{"prefix": "a"}, {"str": {"maxLength": 2}}]}, 1, INVALID),
+    (SHORT_OR_INT, "a", None),
+    (SHORT_OR_INT, 5, None),
+    (SHORT_OR_INT, "ab", OUTSIDE),
+    (SHORT_OR_INT, 4, OUTSIDE),
+    (SHORT_OR_INT, True, INVALID),
+    ({"bind": "tenantId"}, "t_1", None),
+    ({"bind": "tenantId"}, "t_2", OUTSIDE),
+    ({"bind": "tenantId"}, None, OUTSIDE),
+    ({"bind": "tenantId"}, ["t_1"], OUTSIDE),
+    ({"bind": "subject"}, "user:7", None),
+    ({"bind": "childRunId"}, "r_1", OUTSIDE),
+    ({"bind": "childRunId"}, None, OUTSIDE),
+]
+
+
+@pytest.mark.parametrize("constraint, value, expected", CASES)
+def test_a_kind_allows_what_it_says(constraint: JsonObject, value: JsonValue, expected: Reason | None) -> None:
+    assert verdict(constraint, value) == expected
+
+
+def test_every_kind_allows_something_and_refuses_something() -> None:
+    allowed = {next(iter(constraint)) for constraint, _, reason in CASES if reason is None}
+    refused = {next(iter(constraint)) for constraint, _, reason in CASES if reason is not None}
+    assert allowed == KINDS.keys() - {"absent"}
+    assert refused == KINDS.keys() - {"any"}
+
+
+def test_a_sibling_prefix_is_not_under_the_root() -> None:
+    assert verdict(DATA, "/database") == OUTSIDE
+    assert verdict(DATA, "/database/x") == OUTSIDE
+    assert verdict(DATA, "/data-old/x") == OUTSIDE
+
+
+@pytest.mark.parametrize("raw, value", [(b"1.0", 1), (b"1e0", 1), (b"-0.0", 0)])
+def test_a_number_is_what_its_canonical_form_says(raw: bytes, value: int) -> None:
+    argument = parse(raw, max_bytes=9, max_depth=0)
+    assert verdict({"eq": value}, argument) is None
+    assert verdict({"int": {"min": value, "max": value}}, argument) is None
+
+
+@pytest.mark.parametrize("number", [1.0, -0.0, float("nan"), float("inf"), 2**53])
+def test_a_number_that_is_not_canonical_slips_past_no_kind(number: float) -> None:
+    assert verdict({"notOneOf": {"type": "number", "values": [1, 0]}}, number) == INVALID
+    assert verdict({"any": True}, {"deep": [number]}) == INVALID
+
+
+@pytest.mark.parametrize("text", [E_NFD, "\u212a", "\u2126", "\ud800", "a\udfffb"])
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"any": True},
+        {"eq": "x"},
+        {"str": {}},
+        {"prefix": "x"},
+        {"path": {"root": "/"}},
+        {"list": {"items": {"any": True}}},
+        {"bind": "tenantId"},
+    ],
+)
+def test_a_string_that_is_not_nfc_text_is_refused_before_any_kind_looks(constraint: JsonObject, text: str) -> None:
+    assert verdict(constraint, text) == INVALID
+    assert verdict(constraint, [{"a": [text]}]) == INVALID
+    assert verdict(constraint, [{text: 1}]) == INVALID
+
+
+def test_an_open_rule_refuses_malformed_names_and_values_too() -> None:
+    assert check({"*": {"any": True}}, {E_NFD: 1}) is not None
+    assert check({"*": {"any": True}}, {"a": {"b": E_NFD}}) is not None
+    assert check({"*": {"any": True}}, {E_NFC: 1, "a": {"b": E_NFC}}) is None
+
+
+@pytest.mark.parametrize("value", [(1,), {1}, b"x", object(), [(1,)]])
+def test_what_is_no_json_is_refused(value: Any) -> None:  # noqa: ANN401 - that is the point
+    assert verdict({"any": True}, value) == INVALID
+
+
+# --- arguments --------------------------------------------------------------------------------------------
+
+
+def test_an_empty_rule_allows_no_arguments() -> None:
+    assert check({}, {}) is None
+    objection = check({}, {"a": 1})
+    assert objection is not None
+    assert (objection.pointer, objection.reason) == ("/a", INVALID)
+
+
+def test_an_optional_argument_may_be_left_out_and_a_required_one_may_not() -> None:
+    assert check({"a": {"int": {}, "optional": True}}, {}) is None
+    assert check({"a": {"int": {}, "optional": True}}, {"a": "x"}) is not None
+    objection = check({"a": {"int": {}}}, {})
+    assert objection is not None
+    assert (objection.pointer, objection.reason) == ("/a", INVALID)
+
+
+def test_an_open_rule_still_holds_the_arguments_it_names() -> None:
+    document: JsonObject = {"*": {"any": True}, "a": {"eq": 1}, "b": {"absent": True}}
+    assert check(document, {"a": 1, "other": [{}], "*": 1}) is None
+    assert check(document, {"a": 2}) is not None
+    assert check(document, {"other": 1}) is not None
+    assert check(document, {"a": 1, "b": 1}) is not None
+
+
+def test_of_several_objections_the_one_with_precedence_and_then_the_first_name_is_answered() -> None:
+    document: JsonObject = {name: {"int": {"max": 1}} for name in ("a", "b", "c", "d")}
+    calls: list[tuple[JsonObject, str]] = [
+        ({"d": 2, "c": 2, "b": "x", "a": "x"}, "/c"),
+        ({"d": 1, "c": 1, "b": "x", "a": "x"}, "/a"),
+        ({"d": 1, "c": E_NFD, "b": 1, "a": 1, "zz": 1}, "/c"),
+    ]
+    for arguments, pointer in calls:
+        objection = check(document, arguments)
+        assert objection is not None
+        assert objection.pointer == pointer
+
+
+def test_an_objection_points_at_the_value_inside_the_argument() -> None:
+    document: JsonObject = {
+        "a/b": {"list": {"items": {"object": {"fields": {"n": {"int": {"max": 1}, "optional": True}}}}}}
+    }
+    objection = check(document, {"a/b": [{}, {"n": 1}, {"n": 2}]})
+    assert objection == Objection("/a~1b/2/n", OUTSIDE, 'argument "a~1b/2/n" must be from -9007199254740991 to 1')
+
+
+@pytest.mark.parametrize("constraint, value, expected", [case for case in CASES if case[2] is not None])
+def test_an_objection_names_the_argument_and_never_the_value(
+    constraint: JsonObject, value: JsonValue, expected: Reason
+) -> None:
+    secret = "s3cret"
+    shown: list[JsonValue] = [secret, [secret], {secret * 30: secret}, secret * 1000]
+    for given in (value, *shown):
+        objection = check({"x": constraint}, {"x": given})
+        if objection is not None:
+            assert 'argument "x' in objection.detail
+            assert secret not in objection.detail
+
+
+def test_a_name_unfit_to_be_shown_is_not_repeated() -> None:
+    objection = check({}, {"\x1b[31m" + "x" * 500: 1})
+    assert objection == Objection("", INVALID, "an argument is not among the arguments that the grant allows")
+
+
+def test_no_depth_or_size_of_arguments_exhausts_the_evaluator() -> None:
+    deep: JsonValue = 1
+    for _ in range(100_000):
+        deep = [deep]
+    assert check({"*": {"any": True}}, {"x": deep}) is None
+    assert verdict({"list": {"items": {"list": {"items": {"any": True}}}}}, deep) is None
+    assert verdict(AB_LIST, deep) == OUTSIDE
+    assert verdict({"any": True}, {f"n{index}": "x" for index in range(50_000)}) is None
+
+
+def test_steps_are_counted_exactly() -> None:
+    steps = Steps(left=3)
+    steps.take(2)
+    steps.take()
+    with pytest.raises(OutOfSteps):
+        steps.take()
+
+
+def test_an_evaluation_that_takes_too_many_steps_denies() -> None:
+    rule: JsonObject = {"list": {"items": {"anyOf": [{"eq": index} for index in range(256)]}}}
+    assert verdict(rule, [0] * (MAX_STEPS // 257 - 1)) is None
+    assert verdict(rule, [0] * (MAX_STEPS // 257 + 1)) == INVALID
+
+
+# --- bindings ---------------------------------------------------------------------------------------------
+
+BOUND: Final[JsonObject] = {
+    "tenant": {"bind": "tenantId"},
+    "q": {"str": {}},
+    "f": {"object": {"fields": {"by": {"bind": "subject"}}}, "optional": True},
+}
+
+
+def test_a_bound_argument_is_filled_in_at_every_level_where_it_was_left_out() -> None:
+    arguments: JsonObject = {"q": "x", "f": {}}
+    filled = fill_bindings(rule_of(BOUND), arguments, BINDINGS)
+    assert filled == {"q": "x", "f": {"by": "user:7"}, "tenant": "t_1"}
+    assert arguments == {"q": "x", "f": {}}
+    assert check(BOUND, filled) is None
+
+
+def test_filling_in_invents_no_object_and_overwrites_nothing() -> None:
+    rule = rule_of(BOUND)
+    assert fill_bindings(rule, {"q": "x"}, BINDINGS) == {"q": "x", "tenant": "t_1"}
+    calls: list[JsonObject] = [
+        {"tenant": "t_2", "q": "x"},
+        {"tenant": None, "q": "x"},
+        {"tenant": "t_1", "q": "x", "f": []},
+    ]
+    for given in calls:
+        assert fill_bindings(rule, given, BINDINGS) == given
+        assert check_arguments(rule, given, BINDINGS) is not None
+
+
+def test_a_bound_argument_may_be_restated_if_equal() -> None:
+    assert check(BOUND, {"tenant": "t_1", "q": "x"}) is None
+
+
+def test_a_bound_argument_that_was_not_filled_in_is_refused() -> None:
+    objection = check(BOUND, {"q": "x"})
+    assert objection is not None
+    assert (objection.pointer, objection.reason) == ("/tenant", OUTSIDE)
+
+
+@pytest.mark.parametrize("bindings", [{}, {"childRunId": None}])
+def test_binding_to_a_field_that_the_grant_lacks_refuses_every_call(bindings: dict[str, str | None]) -> None:
+    rule = rule_of({"run": {"bind": "childRunId"}})
+    calls: list[JsonObject] = [{}, {"run": None}, {"run": "r_1"}, {"run": ""}]
+    for arguments in calls:
+        filled = fill_bindings(rule, arguments, bindings)
+        assert filled == arguments
+        objection = check_arguments(rule, filled, bindings)
+        assert objection is not None
+        assert objection.reason == OUTSIDE
+
+
+# --- the document -----------------------------------------------------------------------------------------
+
+
+def nest(depth: int) -> JsonObject:
+    constraint: JsonObject = {"int": {}}
+    for _ in range(depth - 1):
+        constraint = {"list": {"items": constraint}}
+    return constraint
+
+
+REFUSED: Final[list[tuple[JsonValue, str]]] = [
+    ([], ""),
+    (None, ""),
+    ({"a": []}, "/a"),
+    ({"a": {}}, "/a"),
+    ({"a": {"optional": True}}, "/a"),
+    ({"a": {"regexp": "x"}}, "/a/regexp"),
+    ({"a": {"any": True, "note": "x"}}, "/a/note"),
+    ({"a": {"any": True, "bool": {}}}, "/a"),
+    ({"a": {"any": True, "optional": False}}, "/a/optional"),
+    ({"a": {"any": True, "optional": 1}}, "/a/optional"),
+    ({"a": {"any": False}}, "/a/any"),
+    ({"a": {"any": 1}}, "/a/any"),
+    ({"a": {"any": {}}}, "/a/any"),
+    ({"a": {"absent": {}}}, "/a/absent"),
+    ({"a": {"absent": True, "optional": True}}, "/a/optional"),
+    ({"a": {"bind": "tenantId", "optional": True}}, "/a/optional"),
+    ({"a": {"bind": "grantId"}}, "/a/bind"),
+    ({"a": {"bind": ["tenantId"]}}, "/a/bind"),
+    ({"*": {"any": 1}}, "/*"),
+    ({"*": {"str": {}}}, "/*"),
+    ({"*": {"any": True, "optional": True}}, "/*"),
+    ({"a": {"object": {"fields": {"*": {"any": True}}}}}, "/a/object/fields/*"),
+    ({"a": {"eq": []}}, "/a/eq"),
+    ({"a": {"eq": {}}}, "/a/eq"),
+    ({"a": {"eq": SAFE + 1}}, "/a/eq"),
+    ({"a": {"eq": float("nan")}}, "/a/eq"),
+    ({"a": {"eq": E_NFD}}, "/a/eq"),
+    ({"a": {"eq": "\ud800"}}, "/a/eq"),
+    ({E_NFD: {"any": True}}, ""),
+    ({"a": {"oneOf": []}}, "/a/oneOf"),
+    ({"a": {"oneOf": "ab"}}, "/a/oneOf"),
+    ({"a": {"oneOf": [1, [2]]}}, "/a/oneOf/1"),
+    ({"a": {"oneOf": ["x", E_NFD]}}, "/a/oneOf/1"),
+    ({"a": {"oneOf": [*range(257)]}}, "/a/oneOf"),
+    ({"a": {"notOneOf": ["x"]}}, "/a/notOneOf"),
+    ({"a": {"notOneOf": {"type": "string", "values": []}}}, "/a/notOneOf/values"),
+    ({"a": {"notOneOf": {"type": "string", "values": [1]}}}, "/a/notOneOf/values"),
+    ({"a": {"notOneOf": {"type": "integer", "values": [True]}}}, "/a/notOneOf/values"),
+    ({"a": {"notOneOf": {"type": "integer", "values": [1.5]}}}, "/a/notOneOf/values"),
+    ({"a": {"notOneOf": {"type": "text", "values": ["x"]}}}, "/a/notOneOf/type"),
+    ({"a": {"notOneOf": {"type": ["string"], "values": ["x"]}}}, "/a/notOneOf/type"),
+    ({"a": {"notOneOf": {"values": ["x"]}}}, "/a/notOneOf"),
+    ({"a": {"bool": True}}, "/a/bool"),
+    ({"a": {"bool": {"eq": True}}}, "/a/bool"),
+    ({"a": {"int": True}}, "/a/int"),
+    ({"a": {"int": {"min": 2, "max": 1}}}, "/a/int"),
+    ({"a": {"int": {"min": True}}}, "/a/int/min"),
+    ({"a": {"int": {"max": 1.5}}}, "/a/int/max"),
+    ({"a": {"int": {"max": "1"}}}, "/a/int/max"),
+    ({"a": {"int": {"max": None}}}, "/a/int/max"),
+    ({"a": {"int": {"max": SAFE + 1}}}, "/a/int/max"),
+    ({"a": {"int": {"min": -SAFE - 1}}}, "/a/int/min"),
+    ({"a": {"int": {"minimum": 1}}}, "/a/int/minimum"),
+    ({"a": {"str": {"minLength": -1}}}, "/a/str/minLength"),
+    ({"a": {"str": {"minLength": 2, "maxLength": 1}}}, "/a/str"),
+    ({"a": {"str": {"pattern": "x"}}}, "/a/str/pattern"),
+    ({"a": {"prefix": ""}}, "/a/prefix"),
+    ({"a": {"prefix": 1}}, "/a/prefix"),
+    ({"a": {"path": "/data"}}, "/a/path"),
+    ({"a": {"path": {}}}, "/a/path"),
+    ({"a": {"path": {"root": ""}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "data"}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "//"}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "/data//"}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "/data/.."}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "/data/%2e"}}}, "/a/path/root"),
+    ({"a": {"path": {"root": "/data", "x": 1}}}, "/a/path/x"),
+    ({"a": {"list": {}}}, "/a/list"),
+    ({"a": {"list": {"items": {"str": {}, "optional": True}}}}, "/a/list/items/optional"),
+    ({"a": {"list": {"items": {"str": {}}, "minLength": 3, "maxLength": 2}}}, "/a/list"),
+    ({"a": {"list": {"items": {"absent": True}}}}, "/a/list/items"),
+    ({"a": {"list": {"items": {"bind": "tenantId"}}}}, "/a/list/items/bind"),
+    ({"a": {"object": {}}}, "/a/object"),
+    ({"a": {"object": {"fields": []}}}, "/a/object/fields"),
+    ({"a": {"object": {"fields": {"b": {"glob": "*"}}}}}, "/a/object/fields/b/glob"),
+    ({"a": {"object": {"fields": {str(n): {"bool": {}} for n in range(65)}}}}, "/a/object/fields"),
+    ({"a": {"allOf": []}}, "/a/allOf"),
+    ({"a": {"anyOf": []}}, "/a/anyOf"),
+    ({"a": {"anyOf": {"str": {}}}}, "/a/anyOf"),
+    ({"a": {"anyOf": [{"str": {}, "optional": True}]}}, "/a/anyOf/0/optional"),
+    ({"a": {"anyOf": [{"absent": True}]}}, "/a/anyOf/0"),
+    ({"a": {"allOf": [{"bind": "tenantId"}]}}, "/a/allOf/0/bind"),
+    ({"a": {"anyOf": [{"bool": {}}] * 257}}, "/a/anyOf"),
+    (
+        {"a": {"anyOf": [{"object": {"fields": {"b": {"bind": "tenantId"}}}}]}},
+        "/a/anyOf/0/object/fields/b/bind",
+    ),
+    ({str(n): {"bool": {}} for n in range(65)}, ""),
+    ({"a": nest(9)}, "/a" + "/list/items" * 8),
+]
+
+
+@pytest.mark.parametrize("document, pointer", REFUSED)
+def test_a_rule_that_is_not_understood_is_refused_where_it_goes_wrong(document: JsonValue, pointer: str) -> None:
+    with pytest.raises(ConstraintInvalid) as caught:
+        parse_tool_rule(document, pointer="/resourceConstraints/t")
+    assert caught.value.pointer == "/resourceConstraints/t" + pointer
+
+
+def test_a_rule_nested_without_end_is_refused() -> None:
+    for depth in (100, 100_000):
+        with pytest.raises(ConstraintInvalid):
+            rule_of({"a": nest(depth)})
+
+
+def test_a_refusal_repeats_no_values() -> None:
+    with pytest.raises(ConstraintInvalid) as caught:
+        rule_of({"a": {"bind": "s3cret"}, "b": {"oneOf": ["s3cret", []]}})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    document: JsonObject = {
+        **{f"n{index}": {"bool": {}} for index in range(62)},
+        "deep": nest(8),
+        "many": {"oneOf": [*range(256)]},
+        "*": {"any": True},
+    }
+    assert len(rule_of(document).arguments) == 64
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"x": constraint} | extra
+        for constraint in {canonical(case[0]): case[0] for case in CASES}.values()
+        for extra in ({}, {"*": {"any": True}}, {"optional": {"int": {"min": 1}, "optional": True}})
+    ],
+)
+def test_a_rule_is_rendered_as_it_was_spelt(document: JsonObject) -> None:
+    spelt = canonical(document).replace(b'"/data/"', b'"/data"')
+    assert canonical(render_tool_rule(rule_of(document))) == spelt
+
+
+def test_numbers_and_widest_bounds_are_rendered_canonically() -> None:
+    rule = rule_of({"a": {"eq": 1.0}, "b": {"int": {"min": -SAFE, "max": SAFE}}, "c": {"str": {"minLength": 0}}})
+    assert canonical(render_tool_rule(rule)) == b'{"a":{"eq":1},"b":{"int":{}},"c":{"str":{}}}'
+
+
+def test_rendered_documents_share_nothing() -> None:
+    rule = rule_of({"a": {"bool": {}}})
+    first = render_tool_rule(rule)
+    assert isinstance(first["a"], dict)
+    assert isinstance(first["a"]["bool"], dict)
+    first["a"]["bool"]["x"] = 1
+    assert render_tool_rule(rule) == {"a": {"bool": {}}}
+
+
+def test_rules_differ_where_only_the_types_of_their_scalars_do() -> None:
+    assert rule_of({"a": {"eq": True}}) != rule_of({"a": {"eq": 1}})
+    assert rule_of({"a": {"oneOf": [0, 1]}}) != rule_of({"a": {"oneOf": [False, True]}})
+
+
+def test_every_kind_is_spelt_as_its_row_says() -> None:
+    assert {kind.constraint.kind: kind.constraint for kind in KINDS.values()} == {
+        spelling: kind.constraint for spelling, kind in KINDS.items()
+    }
+    assert all(issubclass(kind.constraint, Constraint) for kind in KINDS.values())

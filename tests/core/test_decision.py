@@ -1,0 +1,238 @@
+"""The decision: each rule of a link alone, their precedence, and that a longer chain never permits more."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.budget import Amount, Budget, Price, Usage
+from app.core.constraints import Objection
+from app.core.decision import Account, Allow, Deny, decide
+from app.core.grant import GrantId, TenantId, ToolName, ToolRef
+from app.core.reasons import Reason
+from tests.samples import (
+    BILLING,
+    NOW,
+    REFUND,
+    SEARCH,
+    SUPPORT,
+    a_call,
+    a_chain,
+    a_child,
+    a_grant,
+    accounts_of,
+    facts,
+    rule,
+)
+
+
+def reason_of(verdict: Allow | Deny) -> Reason | None:
+    return verdict.reason if isinstance(verdict, Deny) else None
+
+
+def test_a_call_within_its_grant_is_allowed_with_its_hold() -> None:
+    chain = a_chain(a_grant())
+    verdict = decide(chain, a_call(), accounts_of(chain), facts(), NOW)
+    assert verdict == Allow(
+        arguments={"customerId": "c_42"},
+        hold=Amount(tool_calls=1, spend_ucents=10_000),
+        price=Price(fixed_ucents=10_000, max_ucents=10_000),
+    )
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"expires_at": NOW}, Reason.GRANT_EXPIRED),
+        ({"not_before": NOW + timedelta(seconds=1)}, Reason.GRANT_NOT_YET_VALID),
+        ({"tenant_id": TenantId("globex")}, Reason.TENANT_MISMATCH),
+        ({"audience": (BILLING,), "tools": {}}, Reason.AUDIENCE_MISMATCH),
+        ({"tools": {}}, Reason.TOOL_NOT_ALLOWED),
+        ({"tools": {SEARCH: rule({})}}, Reason.ARGUMENT_INVALID),
+        ({"tools": {SEARCH: rule({"customerId": {"eq": "c_7"}})}}, Reason.RESOURCE_OUT_OF_SCOPE),
+        ({"limit": Amount(tool_calls=0, spend_ucents=1_000_000)}, Reason.BUDGET_EXCEEDED),
+        ({"limit": Amount(tool_calls=1, spend_ucents=9_999)}, Reason.BUDGET_EXCEEDED),
+    ],
+)
+def test_each_rule_of_a_grant_refuses_alone(changes: dict[str, object], reason: Reason) -> None:
+    chain = a_chain(a_grant(**changes))
+    verdict = decide(chain, a_call(), accounts_of(chain), facts(), NOW)
+    assert reason_of(verdict) is reason
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"price": None}, Reason.TOOL_NOT_ALLOWED),
+        ({"disabled": True}, Reason.GRANT_REVOKED),
+        ({"credential_expired": True}, Reason.TOKEN_EXPIRED),
+        ({"credential_server": BILLING.server}, Reason.AUDIENCE_MISMATCH),
+        ({"schema_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, Reason.ARGUMENT_INVALID),
+    ],
+)
+def test_each_fact_refuses_alone(changes: dict[str, object], reason: Reason) -> None:
+    chain = a_chain(a_grant())
+    verdict = decide(chain, a_call(), accounts_of(chain), facts(**changes), NOW)
+    assert reason_of(verdict) is reason
+
+
+@pytest.mark.parametrize("link", [0, 1, 2])
+@pytest.mark.parametrize("word, reason", [("revoked", Reason.GRANT_REVOKED), ("done", Reason.GRANT_CLOSED)])
+def test_a_closed_link_anywhere_refuses_and_is_named(link: int, word: str, reason: Reason) -> None:
+    root = a_grant()
+    child = a_child(root)
+    chain = a_chain(root, child, a_child(child))
+    dead = chain.grants[link].grant_id
+    verdict = decide(chain, a_call(), accounts_of(chain, closed={dead: word}), facts(), NOW)
+    assert reason_of(verdict) is reason
+    assert isinstance(verdict, Deny)
+    assert verdict.grant_id == dead
+
+
+def test_a_grant_without_an_account_is_revoked() -> None:
+    chain = a_chain(a_grant())
+    verdict = decide(chain, a_call(), replace(accounts_of(chain), grants={}), facts(), NOW)
+    assert reason_of(verdict) is Reason.GRANT_REVOKED
+
+
+def test_a_parents_rule_refuses_though_the_childs_is_wider() -> None:
+    """The prover failed and a wider child was stored: the parent's link still stands in the way."""
+    parent = a_grant()
+    child = a_child(parent, tools={SEARCH: rule({"*": {"any": True}})})
+    chain = a_chain(parent, child)
+    call = a_call({"customerId": "c_7"})
+    assert isinstance(
+        decide(
+            a_chain(replace(child, parent_grant_id=None, root_grant_id=child.grant_id)),
+            call,
+            accounts_of(chain),
+            facts(),
+            NOW,
+        ),
+        Allow,
+    )
+    assert reason_of(decide(chain, call, accounts_of(chain), facts(), NOW)) is Reason.RESOURCE_OUT_OF_SCOPE
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"expires_at": NOW + timedelta(days=1)}, Reason.NOT_NARROWER),
+        ({"limit": Amount(tool_calls=11, spend_ucents=1)}, Reason.BUDGET_EXCEEDED),
+        ({"subject": "user:eve"}, Reason.NOT_NARROWER),
+        ({"policy_version": "v9"}, Reason.NOT_NARROWER),
+        ({"max_depth": 9}, Reason.DEPTH_EXCEEDED),
+        (
+            {"tools": {SEARCH: rule({"customerId": {"eq": "c_42"}, "x": {"any": True, "optional": True}})}},
+            Reason.NOT_NARROWER,
+        ),
+    ],
+)
+def test_a_stored_child_wider_than_its_parent_permits_nothing(changes: dict[str, object], reason: Reason) -> None:
+    parent = a_grant()
+    chain = a_chain(parent, a_child(parent, **changes))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is reason
+
+
+def test_a_child_of_a_parent_that_may_not_redelegate_permits_nothing() -> None:
+    parent = a_grant(may_redelegate=False)
+    chain = a_chain(parent, a_child(parent, may_redelegate=False))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is Reason.REDELEGATION_DENIED
+
+
+def test_an_ancestors_budget_counts_for_the_leaf() -> None:
+    parent = a_grant()
+    chain = a_chain(parent, a_child(parent))
+    full = accounts_of(chain)
+    spent = Account(budget=Budget(account_id=parent.grant_id, limit=parent.limit, usage=Usage(pending=parent.limit)))
+    verdict = decide(chain, a_call(), replace(full, grants={**full.grants, parent.grant_id: spent}), facts(), NOW)
+    assert reason_of(verdict) is Reason.BUDGET_EXCEEDED
+    assert isinstance(verdict, Deny)
+    assert verdict.grant_id == parent.grant_id
+
+
+def test_the_signed_limit_counts_and_not_what_an_account_says_of_it() -> None:
+    grant = a_grant(limit=Amount(tool_calls=1, spend_ucents=10**6))
+    chain = a_chain(grant)
+    raised = Account(
+        budget=Budget(
+            account_id=grant.grant_id,
+            limit=Amount(tool_calls=10**6, spend_ucents=10**9),
+            usage=Usage(posted=Amount(tool_calls=1)),
+        )
+    )
+    verdict = decide(chain, a_call(), replace(accounts_of(chain), grants={grant.grant_id: raised}), facts(), NOW)
+    assert reason_of(verdict) is Reason.BUDGET_EXCEEDED
+
+
+def test_a_window_that_is_used_up_refuses() -> None:
+    chain = a_chain(a_grant())
+    window = Budget(account_id="window:tenant", limit=Amount(tool_calls=0, spend_ucents=10**9))
+    verdict = decide(chain, a_call(), replace(accounts_of(chain), windows=(window,)), facts(), NOW)
+    assert reason_of(verdict) is Reason.BUDGET_EXCEEDED
+
+
+def test_the_reason_of_highest_precedence_is_answered() -> None:
+    """Everything is wrong at once: the caller learns that its grant is dead, and nothing about tools."""
+    chain = a_chain(a_grant(expires_at=NOW, tools={}, limit=Amount()))
+    verdict = decide(chain, a_call(), accounts_of(chain), facts(price=None), NOW)
+    assert reason_of(verdict) is Reason.GRANT_EXPIRED
+
+
+def test_a_tool_that_does_not_exist_is_refused_in_the_words_of_one_not_granted() -> None:
+    chain = a_chain(a_grant())
+    missing = decide(
+        chain, a_call(ref=ToolRef(SUPPORT.server, ToolName("nope"))), accounts_of(chain), facts(price=None), NOW
+    )
+    unregistered = decide(chain, a_call(), accounts_of(chain), facts(price=None), NOW)
+    assert isinstance(missing, Deny)
+    assert isinstance(unregistered, Deny)
+    assert (missing.reason, missing.detail) == (unregistered.reason, unregistered.detail)
+
+
+def test_a_bound_argument_is_filled_in_and_may_not_be_another() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule({"tenant": {"bind": "tenantId"}, "q": {"str": {}}})}))
+    verdict = decide(chain, a_call({"q": "x"}), accounts_of(chain), facts(), NOW)
+    assert isinstance(verdict, Allow)
+    assert verdict.arguments == {"q": "x", "tenant": "acme"}
+    other = decide(chain, a_call({"q": "x", "tenant": "globex"}), accounts_of(chain), facts(), NOW)
+    assert reason_of(other) is Reason.RESOURCE_OUT_OF_SCOPE
+
+
+limits = st.builds(Amount, tool_calls=st.integers(0, 3), spend_ucents=st.integers(0, 30_000))
+rules = st.sampled_from(
+    [
+        rule({}),
+        rule({"customerId": {"eq": "c_42"}}),
+        rule({"customerId": {"oneOf": ["c_42", "c_43"]}}),
+        rule({"customerId": {"prefix": "c_"}}),
+        rule({"*": {"any": True}}),
+    ]
+)
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "limit": limits,
+        "tools": st.dictionaries(st.sampled_from([SEARCH, REFUND]), rules),
+        "expires_at": st.sampled_from([NOW, NOW + timedelta(seconds=1), NOW + timedelta(days=1)]),
+        "not_before": st.sampled_from([NOW - timedelta(1), NOW, NOW + timedelta(1)]),
+        "audience": st.sampled_from([(SUPPORT,), (SUPPORT, BILLING), (BILLING,)]),
+        "may_redelegate": st.booleans(),
+    },
+)
+
+
+@given(st.lists(changes, min_size=1, max_size=4), st.sampled_from(["c_42", "c_43", "x", 1, None]), limits)
+def test_a_longer_chain_never_permits_more(
+    links: list[dict[str, object]], customer: str | int | None, posted: Amount
+) -> None:
+    grants = [a_grant(**links[0])]
+    for index, link in enumerate(links[1:]):
+        grants.append(a_child(grants[-1], grant_id=GrantId(f"gr_{index}"), **link))
+    call = a_call({"customerId": customer})
+    for length in range(1, len(grants)):
+        shorter, longer = a_chain(*grants[:length]), a_chain(*grants[: length + 1])
+        if isinstance(decide(longer, call, accounts_of(longer, posted=posted), facts(), NOW), Allow):
+            assert isinstance(decide(shorter, call, accounts_of(shorter, posted=posted), facts(), NOW), Allow)
