@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -19,6 +20,7 @@ from app.adapters.sql import SqlStore, migrate
 from app.adapters.upstream import ToolUpstream
 from app.adapters.vault import AesVault, key_file, parse_key
 from app.api import admin, audit, errors, gateway, grants, health, token, well_known
+from app.api.description import describe
 from app.core.grant import ClientId
 from app.ports import SigningKey, Store, StoreUnavailable
 from app.settings import Settings, SettingsInvalid, load_settings
@@ -140,6 +142,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in (well_known, token, grants, gateway, audit, admin, health):
         app.include_router(module.router)
     errors.install(app)
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's way to extend the document
     app.exception_handler(token.OAuthError)(token.oauth_error)
     return app
 

@@ -80,7 +80,8 @@ class Settings(BaseSettings):
     @property
     def public_issuer(self) -> str:
         """The issuer: as configured, else the address that the server listens on."""
-        return self.issuer or f"http://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.issuer or f"http://{host}:{self.port}"
 
     @property
     def sqlite_file(self) -> Path | None:
@@ -124,6 +125,7 @@ class Settings(BaseSettings):
 
 def load_settings(**overrides: object) -> Settings:
     """The settings, or SettingsInvalid with one line that names the first wrong one."""
+    _refuse_missing_file(os.environ.get(CONFIG_FILE_VARIABLE))
     try:
         return Settings(**overrides)  # type: ignore[arg-type]  # pydantic judges the values
     except ValidationError as error:
@@ -131,3 +133,9 @@ def load_settings(**overrides: object) -> Settings:
         name = "_".join(str(part) for part in fault["loc"]).upper()
         message = str(fault["msg"]).removeprefix("Value error, ")
         raise SettingsInvalid(f"SUBGRANT_{name}: {message}") from error
+
+
+def _refuse_missing_file(name: str | None) -> None:
+    # A misspelled name must not mean that every setting has its default.
+    if name is not None and not Path(name).is_file():
+        raise SettingsInvalid(f"{CONFIG_FILE_VARIABLE}: there is no file {name}")

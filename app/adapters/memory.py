@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, cast
 
 from app.core import audit
 from app.core.audit import AuditRecord, Head
@@ -63,6 +65,10 @@ class _State:
     def copy(self) -> "_State":
         return _State(**{name: dict(getattr(self, name)) for name in self.__slots__})
 
+    def frozen(self) -> "_State":
+        """The same state for readers: a faulty one that writes fails, as it does in a database."""
+        return _State(**{name: cast("Any", MappingProxyType(getattr(self, name))) for name in self.__slots__})
+
 
 class MemoryStore:
     def __init__(self) -> None:
@@ -71,7 +77,7 @@ class MemoryStore:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
-        yield MemoryTransaction(self, self._state)
+        yield MemoryTransaction(self, self._state.frozen())
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[Transaction]:
@@ -79,6 +85,7 @@ class MemoryStore:
             yield MemoryTransaction(self, self._state.copy())
 
     def swap(self, state: _State) -> None:
+        assert isinstance(state.tenants, dict), "a reader has nothing to commit"
         self._state = state
 
     async def ready(self) -> str | None:

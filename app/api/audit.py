@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from app.api.caller import AuthenticatedCaller, TheWorld
-from app.api.errors import allowed
+from app.api.errors import REFUSALS, allowed
 from app.api.wire import Document, Members, StrictRoute, Time
 from app.core.audit import AuditRecord
 from app.core.grant import TenantId
@@ -19,7 +19,7 @@ from app.usecases.failures import Denied
 from app.usecases.read_audit import AuditPage, read_audit
 from app.usecases.verify_audit import verify_audit
 
-router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=StrictRoute, responses=REFUSALS)
 
 NDJSON = "application/x-ndjson"
 STREAM_PAGE_ROWS = 500

@@ -5,14 +5,15 @@ REST answers are RFC 9457 problem documents; OAuth endpoints keep RFC 6749 §5.2
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from app.api.wire import BodyRefused
+from app.api.wire import BodyRefused, Document
 from app.core.reasons import Reason
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import AlreadyExists, StoreUnavailable
@@ -72,6 +73,30 @@ TABLE: Mapping[Reason, Row] = {
 REALM = 'Bearer realm="subgrant"'
 PROBLEM = "application/problem+json"
 RETRY_SECONDS = "1"
+
+
+class Problem(Document):
+    """An RFC 9457 problem document."""
+
+    type: str
+    title: str
+    status: int
+    reason: str
+    detail: str
+    decision_id: str | None = Field(default=None, description="finds the refusal in the audit log")
+    pointer: str | None = Field(default=None, description="the member of the request, RFC 6901")
+    errors: list[dict[str, str]] | None = Field(default=None, description="every fault of a malformed request")
+
+
+def refusal(description: str) -> dict[str, Any]:
+    """How an OpenAPI response documents a problem."""
+    return {"description": description, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    "4XX": refusal("Refused; nothing was changed"),
+    503: refusal("The store can't be reached; nothing was decided"),
+}
 
 
 class DenialError(Exception):

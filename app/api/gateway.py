@@ -6,7 +6,7 @@ from fastapi import APIRouter, Header
 from pydantic import Field
 
 from app.api.caller import CallingAgent, TheWorld
-from app.api.errors import allowed
+from app.api.errors import REFUSALS, allowed
 from app.api.grants import UsageDocument, usage_document
 from app.api.wire import Document, Json, Members, StrictRoute, Text, ToolSpelling
 from app.core.budget import ucents_to_cents
@@ -16,7 +16,7 @@ from app.usecases.authorize_call import ProposedCall, Weighed, authorize_call
 from app.usecases.failures import Malformed
 from app.usecases.forward_call import Forwarded, forward_call
 
-router = APIRouter(prefix="/v1/gateway", tags=["gateway"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1/gateway", tags=["gateway"], route_class=StrictRoute, responses=REFUSALS)
 
 Key = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from app.api.caller import AuthenticatedCaller, TheWorld
-from app.api.errors import allowed
+from app.api.errors import REFUSALS, allowed
 from app.api.wire import Cents, Count, Document, Identifier, Members, StrictRoute, Text, Time, ToolSpelling, Uri
 from app.core.budget import Amount, ucents_to_cents
 from app.core.grant import ClientId, GrantId, RunId, TenantId, render_grant
@@ -18,7 +18,7 @@ from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
 from app.usecases.read_grants import ACTIVE, GrantView, list_grants, read_grant, read_lineage
 from app.usecases.read_wish import NarrowingFields
 
-router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=StrictRoute, responses=REFUSALS)
 
 GRANT_ID = r"^gr_[a-z0-9]{10,40}$"
 PathId = Annotated[str, Field(max_length=64)]

@@ -7,7 +7,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import parse_qsl, unquote_plus
 
 from fastapi import APIRouter, Depends, Request
@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field, TypeAdapter, ValidationError
 
 from app.api.caller import TheWorld
+from app.api.description import form
 from app.api.errors import TABLE
 from app.api.grants import NarrowingDocument
 from app.api.wire import MAX_BODY_BYTES, MAX_BODY_DEPTH, Members, OAuthDocument, StrictRequest, media_type
@@ -61,6 +62,12 @@ class OAuthErrorDocument(OAuthDocument):
     error_description: str
     reason: str | None = None
     decision_id: str | None = None
+
+
+ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    400: {"model": OAuthErrorDocument},
+    401: {"model": OAuthErrorDocument},
+}
 
 
 class TokenResponse(OAuthDocument):
@@ -183,7 +190,21 @@ def _posted(form: Form) -> ClientCredentials | None:
     summary="Issue or exchange a token",
     response_model=TokenResponse,
     response_model_exclude_none=True,
-    responses={400: {"model": OAuthErrorDocument}, 401: {"model": OAuthErrorDocument}},
+    responses=ERRORS,
+    openapi_extra=form(
+        "grant_type",
+        subject_token="a DelegationGrant or an access token (RFC 8693 §2.1)",
+        subject_token_type=f"`{DELEGATION_GRANT}` or `{ACCESS_TOKEN}`",
+        actor_token="an access token of the client that will act",
+        actor_token_type=f"`{ACCESS_TOKEN}`",
+        resource="the tool server's audience; may repeat (RFC 8707)",
+        audience="the same, by RFC 8693's name",
+        requested_token_type=f"`{ACCESS_TOKEN}` unless it is `{DELEGATION_GRANT}`",
+        scope="space-delimited",
+        authorization_details='a JSON array of one `{"type": "delegation", …}` with the narrowing (RFC 9396)',
+        client_id="with client_secret_post",
+        client_secret="with client_secret_post",
+    ),
 )
 async def token(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """`client_credentials` (RFC 6749 §4.4) or token exchange (RFC 8693)."""
@@ -286,13 +307,25 @@ def _refused(denied: Denied) -> OAuthError:
     return error
 
 
-@router.post("/introspect", summary="What a token is worth now", response_model=None)
+@router.post(
+    "/introspect",
+    summary="What a token is worth now",
+    response_model=None,
+    responses=ERRORS,
+    openapi_extra=form("token", token_type_hint="ignored: every kind is tried"),
+)
 async def introspect(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """RFC 7662. For anything that the caller may not know: exactly `{"active": false}`."""
     return JSONResponse(await introspect_token(world, client, form.need("token")), headers=NO_STORE)
 
 
-@router.post("/revoke", summary="Revoke a token or a grant, and all below it", response_model=None)
+@router.post(
+    "/revoke",
+    summary="Revoke a token or a grant, and all below it",
+    response_model=None,
+    responses=ERRORS,
+    openapi_extra=form("token", token_type_hint="ignored: every kind is tried"),
+)
 async def revoke_endpoint(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """RFC 7009. 200 for an unknown token too."""
     named = _named_grant(world, form.need("token"))

@@ -4,9 +4,11 @@ Refuses to know what any document means. No message of its own repeats a token o
 """
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, Self
 from urllib.parse import quote, quote_plus, urlsplit
 
@@ -29,6 +31,9 @@ TOKEN_PATH: Final = "/oauth/token"
 # A tool may take its five minutes; who does not even accept a connection is not there.
 TIMEOUT: Final = ClientTimeout(total=None, sock_connect=10, sock_read=330)
 
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""What a bearer token is made of (RFC 6750 §2.1)."""
+
 Query = Mapping[str, str | int | None]
 Form = Sequence[tuple[str, str]]
 
@@ -43,9 +48,10 @@ class Access:
     token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc or parts.query:
+        if not _is_base(self.url):
             raise Stop("--url: must be an http or https URL without user and query", ExitCode.USAGE)
+        if self.token is not None and not _TOKEN.fullmatch(self.token):
+            raise Stop("--token: this is no token", ExitCode.USAGE)
 
     @property
     def basic(self) -> str:
@@ -53,6 +59,18 @@ class Access:
         if not self.client_id or not self.client_secret:
             raise Stop("credentials are needed: SUBGRANT_CLIENT_ID and SUBGRANT_CLIENT_SECRET", ExitCode.USAGE)
         return encode_basic_auth(quote_plus(self.client_id), quote_plus(self.client_secret))
+
+
+def _is_base(url: str) -> bool:
+    """Whether paths can be added to a URL, and nothing secret is in it."""
+    try:
+        parts = urlsplit(url)
+        # Reading the port is what parses it.
+        has_port = parts.port is None or parts.port > 0
+    except ValueError:
+        return False
+    is_bare = "@" not in parts.netloc and not parts.query and not parts.fragment
+    return has_port and is_bare and parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 class ApiClient:
@@ -99,13 +117,16 @@ class ApiClient:
         with _one_line(self._base):
             url = self._url(path, query)
             async with self._http.get(url, headers=headers, allow_redirects=False) as response:
-                if not response.ok:
+                if response.status != HTTPStatus.OK:
                     await _document(response)
                 async for chunk in response.content.iter_any():
                     yield chunk
 
     async def _bearer(self) -> Mapping[str, str]:
-        token = self.access.token or (await self.token([("grant_type", "client_credentials")]))["access_token"]
+        token = self.access.token
+        if token is None:
+            answer = await self.token([("grant_type", "client_credentials")])
+            token = str(answer.get("access_token"))
         return {"Authorization": f"Bearer {token}"}
 
     def _url(self, path: str, query: Query | None = None) -> URL:
@@ -126,7 +147,7 @@ async def _document(response: ClientResponse) -> JsonObject:
         document = json.loads(text or "{}")
     except ValueError:
         document = None
-    if response.ok and isinstance(document, dict):
+    if response.status < HTTPStatus.MULTIPLE_CHOICES and isinstance(document, dict):
         return document
     raise Stop(_refusal(response.status, document if isinstance(document, dict) else {}))
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Final
 
@@ -36,7 +35,6 @@ def configure(**flags: object) -> Settings:
         near = get_close_matches(name, SETTINGS, n=1)
         warn(f"warning: {name} is no setting, so it is ignored" + (f"; is {near[0]} meant?" if near else ""))
     with one_line():
-        _refuse_missing(os.environ.get(CONFIG_FILE_VARIABLE))
         return load_settings()
 
 
@@ -44,12 +42,6 @@ def unknown(environment: Mapping[str, str]) -> list[str]:
     """Variables that look like settings and are none, in order."""
     ours = (name for name in environment if name.startswith(PREFIX) and not name.startswith(TESTS_PREFIX))
     return sorted(name for name in ours if name.upper() not in SETTINGS | OURS)
-
-
-def _refuse_missing(config_file: str | None) -> None:
-    # A misspelled name must not mean that every setting has its default.
-    if config_file is not None and not Path(config_file).is_file():
-        raise SettingsInvalid(f"{CONFIG_FILE_VARIABLE}: there is no file {config_file}")
 
 
 @contextmanager

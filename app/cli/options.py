@@ -9,14 +9,13 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, ParamSpec, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
 from app.cli.output import cause
 from app.core.strict_json import JsonObject, JsonValue, StrictJsonError, parse
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_BYTES: Final = 1_048_576
@@ -85,7 +84,8 @@ def _read(source: str) -> bytes:
 
 def given(**members: object) -> JsonObject:
     """A document of the members that were given, spelled as documents spell them."""
-    return {_camel(name): value for name, value in members.items() if value not in (None, [], ())}  # type: ignore[misc]
+    said = {_camel(name): value for name, value in members.items() if value not in (None, [])}
+    return cast("JsonObject", said)
 
 
 def _camel(name: str) -> str:

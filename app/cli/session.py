@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -13,8 +13,6 @@ from app.cli.client import DEFAULT_URL, Access, ApiClient, Query
 from app.cli.options import TEXT_METAVAR, AsJson, options, read_text
 from app.cli.output import Cell, facts, show, show_json, table, warn
 from app.core.strict_json import JsonObject
-
-PANEL: Final = "Connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +63,10 @@ class Connection:
 
 def connection(
     *,
-    url: Annotated[
-        str, typer.Option(envvar="SUBGRANT_URL", metavar="URL", help="Where the server is.", rich_help_panel=PANEL)
-    ] = DEFAULT_URL,
+    url: Annotated[str, typer.Option(envvar="SUBGRANT_URL", metavar="URL", help="Where the server is.")] = DEFAULT_URL,
     client_id: Annotated[
         str | None,
-        typer.Option(envvar="SUBGRANT_CLIENT_ID", metavar="ID", help="Who is asking.", rich_help_panel=PANEL),
+        typer.Option(envvar="SUBGRANT_CLIENT_ID", metavar="ID", help="Who is asking."),
     ] = None,
     client_secret: Annotated[
         str | None,
@@ -79,7 +75,6 @@ def connection(
             parser=read_text,
             metavar=TEXT_METAVAR,
             help="Better in the environment or a file: others may see command lines.",
-            rich_help_panel=PANEL,
         ),
     ] = None,
     token: Annotated[
@@ -89,7 +84,6 @@ def connection(
             parser=read_text,
             metavar=TEXT_METAVAR,
             help="A token to use instead of fetching one.",
-            rich_help_panel=PANEL,
         ),
     ] = None,
     as_json: AsJson = False,

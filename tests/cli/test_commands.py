@@ -335,6 +335,8 @@ def test_another_service_is_told_apart(stage: Stage) -> None:
         (("call", "search", "--server", "x"), "a call needs a token"),
         (("tenants", "list", "--url", "ftp://x"), "--url: must be"),
         (("tenants", "list", "--url", "http://user:secret@x"), "--url: must be"),
+        (("tenants", "list", "--url", "http://x:port"), "--url: must be"),
+        (("tenants", "list", "--token", "a secret"), "--token: this is no token"),
         (("call", "search", "--server", "x", "--args", '{"a": 1, "a": 2}'), "twice"),
         (("call", "search", "--server", "x", "--args", "[]"), "must be a JSON object"),
         (("call", "search", "--server", "x", "--args", "@/not/there"), "no such file"),

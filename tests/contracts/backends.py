@@ -41,6 +41,10 @@ class Database:
     def open(self, **options: float) -> SqlStore:
         return SqlStore.open(self.url, **options)  # type: ignore[arg-type]  # pool_size is an int
 
+    def connect(self) -> sqlite3.Connection:
+        """SQLite itself."""
+        return sqlite3.connect(self.path)
+
     async def sql(self, *statements: str) -> list[tuple[Any, ...]]:
         """Do something behind the store's back; the rows of the last statement."""
         if self.kind == "sqlite":

@@ -1,5 +1,6 @@
 """Grants: stored once and unchanged, found by lineage, and closed with everything below them."""
 
+import traceback
 from dataclasses import replace
 from datetime import timedelta
 
@@ -127,6 +128,15 @@ async def test_a_child_without_its_parent_is_a_callers_bug(store: Store) -> None
     async with store.write() as tx:
         with pytest.raises(AssertionError):
             await tx.grants.add(CHILD, "signed", lineage_of(ROOT, CHILD), claims_run=True)
+
+
+async def test_an_error_repeats_no_value(store: Store) -> None:
+    await add_chain(store, ROOT)
+    token = "x" * 9
+    with pytest.raises(AssertionError) as refused:
+        async with store.write() as tx:
+            await tx.grants.add(ROOT, token, lineage_of(ROOT), claims_run=False)
+    assert token not in "".join(traceback.format_exception(refused.value))
 
 
 async def test_a_lineage_that_is_not_the_grants_own_is_a_callers_bug(store: Store) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from app.ports import AlreadyExists, Store
+from app.ports import AlreadyExists, Store, StoreUnavailable
 from tests.contracts.examples import ROOT, TENANT, account, add_chain, lineage_of
 from tests.samples import ACME
 
@@ -53,6 +53,14 @@ async def test_a_reader_keeps_the_state_that_it_began_with(store: Store) -> None
         assert await tx.registry.tenant(ACME) is None
     async with store.read() as tx:
         assert await tx.registry.tenant(ACME) == TENANT
+
+
+async def test_a_reader_that_writes_fails_and_changes_nothing(store: Store) -> None:
+    with pytest.raises((StoreUnavailable, TypeError)):
+        async with store.read() as tx:
+            await tx.registry.add_tenant(TENANT)
+    async with store.write() as tx:
+        assert await tx.registry.tenant(ACME) is None
 
 
 async def test_a_refused_insert_leaves_the_transaction_usable(store: Store) -> None:

@@ -26,6 +26,9 @@ from app.ports import RecordFilter
 READ_ROWS = 500
 """Rows in memory at once while a log is read from end to end."""
 
+MAX_SEQ = 2**63 - 1
+"""The largest that a column can be compared with; a cursor comes from a caller."""
+
 MAX_COLUMN_CHARS = 200
 """Longer members are cut in their column and told apart by a digest: PostgreSQL bounds the entries of an index."""
 
@@ -185,6 +188,7 @@ def _page(
     query = _filtered(_RECORDS.where(audit_records.c.tenant_id == tenant_id), where)
     query = query.order_by(seq.desc() if newest_first else seq).limit(limit)
     if after_seq is not None:
+        after_seq = max(-MAX_SEQ, min(after_seq, MAX_SEQ))
         query = query.where(seq < after_seq if newest_first else seq > after_seq)
     if where.subtree_of is not None:
         own = lineage_of(connection, tenant_id, where.subtree_of)

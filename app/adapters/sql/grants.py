@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, tuple_, union, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, union, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.adapters.sql.columns import Moment
@@ -270,11 +270,18 @@ _CLOSE = (
 
 
 def _closed_among(connection: Connection, pairs: tuple[tuple[TenantId, GrantId], ...]) -> frozenset[GrantId]:
-    key = tuple_(accounts.c.tenant_id, accounts.c.account_id)
+    # Tenant by tenant: SQLite looks up no pairs in an index, only single values.
+    by_tenant: dict[TenantId, list[GrantId]] = {}
+    for tenant_id, grant_id in pairs:
+        by_tenant.setdefault(tenant_id, []).append(grant_id)
     return frozenset(
         GrantId(closed)
-        for some in slices(pairs)
-        for closed in connection.execute(
-            select(accounts.c.account_id).where(accounts.c.closed.is_not(None), key.in_(some))
-        ).scalars()
+        for tenant_id, ids in by_tenant.items()
+        for some in slices(ids)
+        for closed in connection.execute(_CLOSED, {"tenant": tenant_id, "ids": some}).scalars()
     )
+
+
+_CLOSED = select(accounts.c.account_id).where(
+    accounts.c.tenant_id == word("tenant"), accounts.c.account_id.in_(words("ids")), accounts.c.closed.is_not(None)
+)

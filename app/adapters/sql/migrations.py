@@ -15,13 +15,13 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import URL, Connection, text
 
 import app
 from app.adapters.sql.failures import in_the_ports_words
 from app.adapters.sql.postgres import postgres_engine
 from app.adapters.sql.sqlite import WRITER_PRAGMAS, sqlite_engine, sqlite_path
-from app.adapters.sql.store import SQLITE, schema_revision
+from app.adapters.sql.store import SQLITE, parse_url, schema_revision
 
 TIMEOUT_SECONDS = 60
 ADVISORY_LOCK = 0x5355_4247
@@ -91,10 +91,11 @@ def _state(connection: Connection) -> MigrationState:
 
 async def _locked(url: str, work: Callable[[Connection], MigrationState]) -> MigrationState:
     """Do the work in one transaction that no other worker's work overlaps."""
+    parsed = parse_url(url)
     with in_the_ports_words():
-        if make_url(url).get_backend_name() == SQLITE:
-            return await asyncio.to_thread(_on_sqlite, sqlite_path(make_url(url)), work)
-        return await _on_postgres(url, work)
+        if parsed.get_backend_name() == SQLITE:
+            return await asyncio.to_thread(_on_sqlite, sqlite_path(parsed), work)
+        return await _on_postgres(parsed, work)
 
 
 def _on_sqlite(path: Path, work: Callable[[Connection], MigrationState]) -> MigrationState:
@@ -122,9 +123,9 @@ def _file_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-async def _on_postgres(url: str, work: Callable[[Connection], MigrationState]) -> MigrationState:
+async def _on_postgres(url: URL, work: Callable[[Connection], MigrationState]) -> MigrationState:
     engine = postgres_engine(
-        make_url(url),
+        url,
         pool_size=1,
         pool_timeout_seconds=TIMEOUT_SECONDS,
         connect_timeout_seconds=TIMEOUT_SECONDS,

@@ -80,9 +80,10 @@ def postgres_engine(
 ) -> AsyncEngine:
     """An engine whose sessions don't wait for ever, and lose their locks when their worker hangs."""
     return create_async_engine(
-        url.set(drivername="postgresql+asyncpg"),
+        _for_asyncpg(url),
         pool_size=pool_size,
         max_overflow=0,
+        hide_parameters=True,  # errors are logged, and parameters are tokens and secrets too
         pool_timeout=pool_timeout_seconds,
         pool_use_lifo=True,
         isolation_level="READ COMMITTED",
@@ -96,3 +97,9 @@ def postgres_engine(
             },
         },
     )
+
+
+def _for_asyncpg(url: URL) -> URL:
+    """The URL in the driver's spelling, which calls libpq's `sslmode` just `ssl`."""
+    query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
+    return url.set(drivername="postgresql+asyncpg", query=query)

@@ -15,15 +15,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
 
-from app.adapters.sql.failures import in_the_ports_words
 from app.adapters.sql.unit import Life
 from app.ports import StoreUnavailable
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MILLISECONDS = 1000
 READER_PRAGMAS = ("PRAGMA query_only=ON",)
 # FULL: a commit that was acknowledged is on the disk.
 WRITER_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON")
@@ -70,7 +69,13 @@ class SqliteUnit:
             self._connection.commit()
 
     def _close(self) -> None:
-        if self._connection is not None:
+        if self._connection is None:
+            return
+        try:
+            self._connection.close()
+        except DBAPIError:
+            # What was committed is committed; what was not is gone with the connection.
+            self._connection.invalidate()
             self._connection.close()
 
 
@@ -129,8 +134,7 @@ class SqliteDatabase:
 
 async def _finish(unit: SqliteUnit, turn: asyncio.Lock | asyncio.Semaphore) -> None:
     try:
-        with in_the_ports_words():
-            await unit.finish()
+        await unit.finish()
     finally:
         turn.release()
 
@@ -151,6 +155,7 @@ def sqlite_engine(
         URL.create("sqlite+pysqlite", database=f"file:{quote(str(path))}", query={"mode": "rw", "uri": "true"}),
         pool_size=connections,
         max_overflow=0,
+        hide_parameters=True,  # errors are logged, and parameters are tokens and secrets too
         connect_args={
             "timeout": busy_timeout_seconds,
             "isolation_level": None,  # the driver begins nothing by itself

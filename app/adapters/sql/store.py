@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Self
 
-from sqlalchemy import Connection, inspect, make_url, text
+from sqlalchemy import URL, Connection, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError
 
 from app.adapters.sql.audit import SqlAuditLog
 from app.adapters.sql.grants import SqlGrants
@@ -61,7 +62,7 @@ class SqlStore:
         bounds the wait for somebody else's lock: a row on PostgreSQL, the whole file on SQLite. Raises
         ValueError for another database.
         """
-        parsed = make_url(url)
+        parsed = parse_url(url)
         kind = parsed.get_backend_name()
         if kind == SQLITE:
             return cls(
@@ -100,6 +101,14 @@ class SqlStore:
 
     async def aclose(self) -> None:
         await self._database.aclose()
+
+
+def parse_url(url: str) -> URL:
+    """Raises ValueError, without repeating the URL, which may hold a password."""
+    try:
+        return make_url(url)
+    except ArgumentError:
+        raise ValueError("the database URL can't be read") from None
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Final, Literal, Self, TypeVar
 
 from fastapi import Depends, Query
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +17,6 @@ from pydantic import (
 )
 
 from app.api.caller import AuthenticatedCaller, require
-from app.api.errors import PROBLEM
 from app.api.wire import Cents, Count, Document, Identifier
 from app.core.budget import Amount, cents_to_ucents, ucents_to_cents
 from app.core.grant import TenantId
@@ -180,26 +179,3 @@ def merged(wanted: type[Wanted], stored: Document, patch: Document, *, defaulted
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------
-
-
-class Problem(BaseModel):
-    """An RFC 9457 problem document."""
-
-    type: str
-    title: str
-    status: int
-    reason: str
-    detail: str
-    pointer: str | None = Field(default=None, description="the member of the request, RFC 6901")
-    errors: list[dict[str, str]] | None = Field(default=None, description="every fault of a malformed request")
-
-
-def refusal(description: str) -> dict[str, Any]:
-    """How an OpenAPI response documents a problem."""
-    return {"description": description, "content": {PROBLEM: {"schema": Problem.model_json_schema()}}}
-
-
-REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
-    "4XX": refusal("Refused; nothing was changed"),
-    503: refusal("The store can't be reached; nothing was decided"),
-}

@@ -11,12 +11,11 @@ from app.api.admin.documents import (
     PageInTenant,
     Status,
     merged,
-    refusal,
     status_of,
     tenant_named,
 )
 from app.api.caller import TheWorld
-from app.api.errors import allowed
+from app.api.errors import allowed, refusal
 from app.api.wire import Document, Identifier, Name, StrictRoute, Uri
 from app.core.grant import ServerName, TenantId
 from app.core.registry import Credential, CredentialType, ToolServer, Transport

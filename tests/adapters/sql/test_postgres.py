@@ -95,12 +95,11 @@ async def test_a_failed_transaction_cannot_be_committed(postgres_database: Datab
     await store.aclose()
 
 
-async def test_a_reader_cannot_write(postgres_database: Database) -> None:
-    store = postgres_database.open()
-    with pytest.raises(StoreUnavailable):
-        async with store.read() as tx:
-            await tx.registry.add_tenant(TENANT)
-    await append(store, an_event())
+@pytest.mark.parametrize("spelling", ["postgresql://", "postgresql+psycopg://", "postgresql+asyncpg://"])
+async def test_any_spelling_of_the_url_will_do(postgres_database: Database, spelling: str) -> None:
+    url = postgres_database.url.replace("postgresql+asyncpg://", spelling)
+    store = SqlStore.open(f"{url}?sslmode=disable")
+    assert await store.ready() is None
     await store.aclose()
 
 
