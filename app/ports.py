@@ -93,6 +93,9 @@ class GrantStore(Protocol):
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         """Close a grant and every open descendant; the ids that were open, the grant first."""
 
+    async def runs_of(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, RunId]:
+        """The run of each of these grants; unknown ids are left out."""
+
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         """Which of these grants are closed, so that calls in flight under them are stopped."""
 
@@ -162,6 +165,7 @@ class Ledger(Protocol):
         """Turn a pending hold into the ending's state and charge; None when it was settled before.
 
         A hold that the reconciler expired is corrected once by the late answer: the charge replaces the maximum.
+        A voided call gives its idempotency key back, since it never ran.
         """
 
     async def repeated(

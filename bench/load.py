@@ -178,10 +178,13 @@ async def _run(job: Job) -> Report:
 def main() -> None:
     """Serve jobs until the input ends."""
     say_ready()
-    for line in sys.stdin:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            report = runner.run(_run(Job(**json.loads(line))))
-        print(json.dumps(asdict(report)), flush=True)
+    # With PYTHONUNBUFFERED, print() forgets the rest of a long line when a signal or a freeze cuts its write.
+    with open(sys.stdout.fileno(), "w", encoding="ascii", closefd=False) as output:
+        for line in sys.stdin:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                report = runner.run(_run(Job(**json.loads(line))))
+            output.write(json.dumps(asdict(report)) + "\n")
+            output.flush()
 
 
 if __name__ == "__main__":

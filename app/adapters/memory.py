@@ -166,6 +166,10 @@ class MemoryGrants:
             self._state.nodes[key] = replace(self._state.nodes[key], closed_at=at)
         return tuple(grant for _, grant in are_open)
 
+    async def runs_of(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, RunId]:
+        nodes = {grant: self._state.nodes.get((tenant_id, grant)) for grant in grants}
+        return {grant: node.grant.child_run_id for grant, node in nodes.items() if node is not None}
+
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         known = [key for key in grants if key in self._state.nodes]
         return frozenset(grant for tenant, grant in known if self._state.accounts[tenant, grant].closed is not None)
@@ -244,9 +248,8 @@ class MemoryLedger:
         self._state.calls[call.tenant_id, call.call_id] = call
 
     async def settle(self, tenant_id: TenantId, call_id: str, ending: Settlement, at: datetime) -> CallRecord | None:
-        assert ending.state is not ReservationState.PENDING, "a call that ended is not pending"
         before = self._state.calls.get((tenant_id, call_id))
-        if before is None or not _may_settle(before.state, ending.state):
+        if before is None or not before.state.may_become(ending.state):
             return None
         after = replace(
             before,
@@ -266,6 +269,9 @@ class MemoryLedger:
             posted=_posted(after) + _negative(_posted(before)),
         )
         self._state.calls[tenant_id, call_id] = after
+        if after.state is ReservationState.VOIDED and after.idempotency_key is not None:
+            # What never ran may be tried again under the same key.
+            self._state.idempotency_keys.pop((tenant_id, after.run_id, after.server, after.idempotency_key), None)
         return after
 
     async def repeated(
@@ -302,11 +308,6 @@ class MemoryLedger:
 
 def _key_of(call: CallRecord, key: str) -> tuple[TenantId, RunId, ServerName, str]:
     return call.tenant_id, call.run_id, call.server, key
-
-
-def _may_settle(before: ReservationState, after: ReservationState) -> bool:
-    is_correction = before is ReservationState.EXPIRED and after is not ReservationState.EXPIRED
-    return before is ReservationState.PENDING or is_correction
 
 
 def _charges(call: CallRecord) -> tuple[int, int]:

@@ -74,6 +74,12 @@ class ReservationState(StrEnum):
     VOIDED = "voided"
     EXPIRED = "expired"
 
+    def may_become(self, ending: "ReservationState") -> bool:
+        """A hold ends once; what the reconciler expired is corrected once, by the late answer."""
+        if self is ReservationState.EXPIRED:
+            return ending in (ReservationState.POSTED, ReservationState.VOIDED)
+        return self is ReservationState.PENDING and ending is not ReservationState.PENDING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:

@@ -1,11 +1,11 @@
 """Close a grant and everything below it, at once; calls in flight under it are aborted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.audit import RecordType
 from app.core.decision import REVOKED
-from app.core.grant import ClientId, Grant, GrantId, TenantId
+from app.core.grant import ClientId, Grant, GrantId, RunId, TenantId
 from app.core.registry import Scope
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
@@ -53,28 +53,28 @@ async def close_subtree(
 ) -> tuple[GrantId, ...]:
     """Close a locked grant and its descendants, with a record for each; the caller commits and aborts flights."""
     closed = await tx.grants.close(grant.tenant_id, grant.grant_id, reason=reason, at=world.clock())
-    await tx.audit.append(grant.tenant_id, _events(world, client_id, grant, reason, closed))
+    runs = await tx.grants.runs_of(grant.tenant_id, closed)
+    await tx.audit.append(grant.tenant_id, _events(world, client_id, grant, reason, runs))
     return closed
 
 
 def _events(
-    world: World, client_id: ClientId, grant: Grant, reason: str, closed: Sequence[GrantId]
+    world: World, client_id: ClientId, grant: Grant, reason: str, runs: Mapping[GrantId, RunId]
 ) -> list[JsonObject]:
+    """A record for each grant that was open, found by its own id and run."""
     now = world.clock()
+    common: JsonObject = {"clientId": client_id, "closeReason": reason}
     events: list[JsonObject] = []
-    for grant_id in closed:
-        refs = (
-            grant_refs(grant)
-            if grant_id == grant.grant_id
-            else {
-                "grantId": grant_id,
-                "rootGrantId": grant.root_grant_id,
-                "closedWith": grant.grant_id,
-            }
-        )
-        events.append(
-            evidence(RecordType.DELEGATION_CLOSED, now, refs | {"clientId": client_id, "closeReason": reason})
-        )
+    for grant_id, run_id in runs.items():
+        below: JsonObject = {
+            "grantId": grant_id,
+            "rootGrantId": grant.root_grant_id,
+            "runId": run_id,
+            "subject": grant.subject,
+            "closedWith": grant.grant_id,
+        }
+        refs = grant_refs(grant) if grant_id == grant.grant_id else below
+        events.append(evidence(RecordType.DELEGATION_CLOSED, now, refs | common))
     return events
 
 

@@ -229,11 +229,11 @@ async def test_pages_continue_after_a_record_in_either_direction(store: Store) -
 
 async def test_a_cursor_from_nowhere_is_no_failure(store: Store) -> None:
     await append(store, an_event(1))
-    for far in (10**30, -(10**30)):
-        assert await numbers_of_page(store, RecordFilter(), after_seq=far) == ([] if far > 0 else [1])
-        assert await numbers_of_page(store, RecordFilter(), after_seq=far, newest_first=True) == (
-            [1] if far > 0 else []
-        )
+    far = 10**30
+    assert await numbers_of_page(store, RecordFilter(), after_seq=far) == []
+    assert await numbers_of_page(store, RecordFilter(), after_seq=-far) == [1]
+    assert await numbers_of_page(store, RecordFilter(), after_seq=far, newest_first=True) == [1]
+    assert await numbers_of_page(store, RecordFilter(), after_seq=-far, newest_first=True) == []
 
 
 async def test_a_page_holds_only_the_tenants_own_records(store: Store) -> None:

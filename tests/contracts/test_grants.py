@@ -286,3 +286,12 @@ async def test_the_closed_ones_among_many_are_found(store: Store) -> None:
         assert await tx.grants.closed_among([*unknown, *wanted]) == {CHILD.grant_id}
         assert await tx.grants.closed_among([(OTHER_TENANT, CHILD.grant_id)]) == frozenset()
         assert await tx.grants.closed_among([]) == frozenset()
+
+
+async def test_the_runs_of_grants_are_known_and_of_nothing_else(store: Store) -> None:
+    await add_chain(store, ROOT, CHILD)
+    async with store.read() as tx:
+        found = await tx.grants.runs_of(ACME, [CHILD.grant_id, ROOT.grant_id, GrantId("gr_unknown")])
+        assert found == {grant.grant_id: grant.child_run_id for grant in (ROOT, CHILD)}
+        assert await tx.grants.runs_of(OTHER_TENANT, [ROOT.grant_id]) == {}
+        assert await tx.grants.runs_of(ACME, []) == {}

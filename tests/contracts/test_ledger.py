@@ -132,9 +132,25 @@ async def test_a_key_of_another_run_server_or_tenant_is_another_key(store: Store
 async def test_a_key_stays_taken_after_its_call_ended(store: Store) -> None:
     await add_both(store)
     await reserve(store, a_record("call_1", idempotency_key="k"))
-    await settle(store, "call_1", an_ending(ReservationState.VOIDED, outcome=Outcome.UNSENT))
+    await settle(store, "call_1", an_ending())
     with pytest.raises(AlreadyExists, match="idempotencyKey"):
         await reserve(store, a_record("call_2", idempotency_key="k"))
+
+
+@pytest.mark.parametrize("had_expired", [False, True])
+async def test_a_call_that_never_ran_gives_its_key_back(store: Store, had_expired: bool) -> None:
+    await add_both(store)
+    await reserve(store, a_record("call_1", idempotency_key="k"))
+    await reserve(store, a_record("call_2", idempotency_key="other"))
+    if had_expired:
+        expired = an_ending(ReservationState.EXPIRED, charged_ucents=100, outcome=Outcome.UNKNOWN)
+        await settle(store, "call_1", expired)
+    await settle(store, "call_1", an_ending(ReservationState.VOIDED, outcome=Outcome.UNSENT))
+    assert await call_of(store, a_record(idempotency_key="k")) is None
+    again = a_record("call_3", idempotency_key="k")
+    await reserve(store, again)
+    assert await call_of(store, again) == again
+    assert await call_of(store, a_record(idempotency_key="other")) is not None
 
 
 async def test_calls_without_a_key_never_collide(store: Store) -> None:
@@ -199,7 +215,8 @@ async def test_a_call_ends_only_once(store: Store, first: ReservationState, seco
     charge = 100 if second is ReservationState.EXPIRED else 0
     assert await settle(store, "call_1", an_ending(second, charged_ucents=charge)) is None
     assert await posted_and_pending(store, ROOT.grant_id) == usage
-    assert await call_of(store, a_record(idempotency_key="k")) == settled
+    kept = settled if first is ReservationState.POSTED else None
+    assert await call_of(store, a_record(idempotency_key="k")) == kept
 
 
 @pytest.mark.parametrize(
@@ -238,7 +255,6 @@ async def test_an_expired_hold_does_not_expire_again(store: Store) -> None:
         an_ending(charged_ucents=-1),
         an_ending(ReservationState.VOIDED, charged_ucents=1),
         an_ending(ReservationState.EXPIRED, charged_ucents=99),
-        an_ending(ReservationState.PENDING),
     ],
 )
 async def test_an_ending_that_cannot_be_is_a_callers_bug(store: Store, nonsense: Settlement) -> None:
@@ -246,6 +262,13 @@ async def test_an_ending_that_cannot_be_is_a_callers_bug(store: Store, nonsense:
     await reserve(store, a_record())
     with pytest.raises(AssertionError):
         await settle(store, "call_1", nonsense)
+    assert await posted_and_pending(store, ROOT.grant_id) == (NOTHING, ONE_CALL)
+
+
+async def test_a_call_does_not_end_pending(store: Store) -> None:
+    await add_both(store)
+    await reserve(store, a_record())
+    assert await settle(store, "call_1", an_ending(ReservationState.PENDING)) is None
     assert await posted_and_pending(store, ROOT.grant_id) == (NOTHING, ONE_CALL)
 
 

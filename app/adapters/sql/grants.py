@@ -4,7 +4,7 @@ Each method of the port is one step in the transaction, written below it as a fu
 money of the accounts that are opened here is `ledger.py`'s.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.adapters.sql.ledger import ACCOUNT_COLUMNS, account_of, new_account
 from app.adapters.sql.statements import AnyRow, AnySelect, insert_new, insert_rows, slices, word, words
 from app.adapters.sql.tables import accounts, grant_viewers, grants, runs
 from app.adapters.sql.unit import Unit
-from app.core.grant import ClientId, Grant, GrantId, RunId, TenantId
+from app.core.grant import Grant, GrantId, RunId, TenantId
 from app.ports import AlreadyExists, GrantFilter, StoredGrant
 
 SEPARATOR = "/"
@@ -49,6 +49,9 @@ class SqlGrants:
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         return await self._unit.run(_close, tenant_id, grant_id, reason, at)
+
+    async def runs_of(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, RunId]:
+        return await self._unit.run(_runs_of, tenant_id, tuple(grants))
 
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         return await self._unit.run(_closed_among, tuple(grants))
@@ -141,11 +144,9 @@ def _upward() -> AnySelect:
         and_(grants.c.tenant_id == word("tenant"), grants.c.grant_id == lineage.c.parent_grant_id),
     )
     lineage = lineage.union_all(parents)
-    return (
-        _STORED.join(lineage, lineage.c.grant_id == grants.c.grant_id)
-        .where(grants.c.tenant_id == word("tenant"))
-        .order_by(accounts.c.lock_rank)
-    )
+    # IN rather than a join, which SQLite might begin with all grants of the tenant.
+    is_in_lineage = grants.c.grant_id.in_(select(lineage.c.grant_id))
+    return _STORED.where(grants.c.tenant_id == word("tenant"), is_in_lineage).order_by(accounts.c.lock_rank)
 
 
 _CHAIN = _upward()
@@ -184,13 +185,16 @@ def lineage_of(connection: Connection, tenant_id: TenantId, grant_id: str) -> An
 def _page(
     connection: Connection, tenant_id: TenantId, where: GrantFilter, before: GrantId | None, limit: int
 ) -> tuple[StoredGrant, ...]:
-    query = _STORED.where(grants.c.tenant_id == tenant_id).order_by(grants.c.grant_id.desc()).limit(limit)
+    query, newest = _STORED.where(grants.c.tenant_id == tenant_id), grants.c.grant_id
+    if where.visible_to is not None:
+        # The viewer's own rows are the page's, in their order, so they lead.
+        query, newest = query.join(grant_viewers, _is_seen), grant_viewers.c.grant_id
+        own = (grant_viewers.c.tenant_id == tenant_id, grant_viewers.c.client_id == where.visible_to)
+        query = query.where(*own)
     if before is not None:
-        query = query.where(grants.c.grant_id < before)
+        query = query.where(newest < before)
     if where.live_at is not None:
         query = query.where(accounts.c.closed.is_(None), grants.c.expires_at > where.live_at)
-    if where.visible_to is not None:
-        query = query.join(grant_viewers, _seen_by(where.visible_to))
     equal = {
         grants.c.parent_grant_id: where.parent_grant_id,
         grants.c.root_grant_id: where.root_grant_id,
@@ -199,15 +203,11 @@ def _page(
         grants.c.subject: where.subject,
     }
     query = query.where(*(column == value for column, value in equal.items() if value is not None))
-    return tuple(stored_grant(row) for row in connection.execute(query))
+    rows = connection.execute(query.order_by(newest.desc()).limit(limit))
+    return tuple(stored_grant(row) for row in rows)
 
 
-def _seen_by(client_id: ClientId) -> ColumnElement[bool]:
-    return and_(
-        grant_viewers.c.tenant_id == grants.c.tenant_id,
-        grant_viewers.c.client_id == client_id,
-        grant_viewers.c.grant_id == grants.c.grant_id,
-    )
+_is_seen = and_(grant_viewers.c.tenant_id == grants.c.tenant_id, grant_viewers.c.grant_id == grants.c.grant_id)
 
 
 def _children(connection: Connection, tenant_id: TenantId, grant_id: GrantId) -> int:
@@ -266,6 +266,16 @@ _CLOSE = (
     update(accounts)
     .where(accounts.c.tenant_id == word("tenant"), accounts.c.account_id.in_(words("ids")))
     .values(closed=word("reason"), closed_at=bindparam("at", type_=Moment()))
+)
+
+
+def _runs_of(connection: Connection, tenant_id: TenantId, ids: tuple[GrantId, ...]) -> dict[GrantId, RunId]:
+    rows = (row for some in slices(ids) for row in connection.execute(_RUNS, {"tenant": tenant_id, "ids": some}))
+    return {GrantId(row.grant_id): RunId(row.child_run_id) for row in rows}
+
+
+_RUNS = select(grants.c.grant_id, grants.c.child_run_id).where(
+    grants.c.tenant_id == word("tenant"), grants.c.grant_id.in_(words("ids"))
 )
 
 

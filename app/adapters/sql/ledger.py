@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Update, and_, bindparam, select, update
+from sqlalchemy import Connection, Update, and_, bindparam, delete, select, update
 
 from app.adapters.sql.columns import Moment
 from app.adapters.sql.statements import (
@@ -292,7 +292,6 @@ _PENDING_UNDER = select(calls).where(
 
 # --- settling ---------------------------------------------------------------------------------------------
 
-_CORRECTING = frozenset({ReservationState.POSTED, ReservationState.VOIDED})
 _ONE_CALL = and_(calls.c.tenant_id == word("tenant"), calls.c.call_id == word("call"))
 _FIND = select(calls).where(_ONE_CALL)
 
@@ -300,10 +299,9 @@ _FIND = select(calls).where(_ONE_CALL)
 def _settle(
     connection: Connection, tenant_id: TenantId, call_id: str, ending: Settlement, at: datetime
 ) -> CallRecord | None:
-    assert ending.state is not ReservationState.PENDING, "a call that ended is not pending"
     row = connection.execute(_FIND, {"tenant": tenant_id, "call": call_id}).first()
     before = None if row is None else _call_of(row)
-    if before is None or not _may_settle(before.state, ending.state):
+    if before is None or not before.state.may_become(ending.state):
         return None
     # The accounts are locked before the call is changed, as everywhere; which they are never changes.
     connection.execute(_LOCK, {"tenant": tenant_id, "ids": before.accounts}).all()
@@ -311,6 +309,9 @@ def _settle(
         # Somebody else settled it before the accounts were ours: now they are, and its state is certain.
         return _settle(connection, tenant_id, call_id, ending, at)
     connection.execute(_SETTLE, _movement(before, ending))
+    if ending.state is ReservationState.VOIDED and before.idempotency_key is not None:
+        # What never ran may be tried again under the same key.
+        connection.execute(_FREE_KEY, _key_row(before))
     return replace(
         before,
         state=ending.state,
@@ -322,11 +323,9 @@ def _settle(
     )
 
 
-def _may_settle(before: ReservationState, after: ReservationState) -> bool:
-    """A hold ends once; what the reconciler expired is corrected once, by the late answer."""
-    return before is ReservationState.PENDING or (before is ReservationState.EXPIRED and after in _CORRECTING)
-
-
+_FREE_KEY = delete(idempotency_keys).where(
+    *(idempotency_keys.c[name] == word(name) for name in ("tenant_id", "run_id", "server", "key", "call_id"))
+)
 _END = (
     update(calls)
     .where(_ONE_CALL, calls.c.state == word("state_before"))
