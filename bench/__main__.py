@@ -21,7 +21,7 @@ MAX_SECONDS: Final = 60
 
 READING: Final = """\
 Gateway divided by proxy: the median over the rounds, with the smallest and the largest pair of rounds. Fewer
-calls a second, or more of anything else, is worse."""
+calls a second, or more of anything else, is worse. README.md says what each is."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
