@@ -82,6 +82,9 @@ async def prepare(settings: Settings) -> FirstAdmin | None:
         await migrate(settings.database_url)
     store = open_store(settings)
     try:
+        missing = await store.ready()
+        if missing is not None:
+            raise StoreUnavailable(missing)
         await ensure_key(settings, store, vault)
         return await _ensure_admin(settings, store, vault)
     finally:
@@ -138,6 +141,7 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/openapi.json",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
     for module in (well_known, token, grants, gateway, audit, admin, health):
         app.include_router(module.router)
@@ -162,7 +166,7 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         store=store,
         signer=signer,
         vault=vault,
-        upstream=ToolUpstream(allow_private_addresses=settings.private_tool_servers),
+        upstream=ToolUpstream(addresses=settings.allowed_tool_server_addresses),
         schemas=RustSchemaValidator(),
         clock=now,
         new_id=new_id,

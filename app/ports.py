@@ -87,8 +87,8 @@ class GrantStore(Protocol):
     async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
         """How many direct children a grant has, closed ones too."""
 
-    async def run(self, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
-        """The grant that claimed a run."""
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
+        """How many grants a root's tree has, itself and closed ones too."""
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         """Close a grant and every open descendant; the ids that were open, the grant first."""
@@ -176,9 +176,6 @@ class Ledger(Protocol):
     async def overdue(self, now: datetime, limit: int) -> tuple[CallRecord, ...]:
         """Pending calls of every tenant whose deadline has passed."""
 
-    async def pending_under(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> tuple[CallRecord, ...]:
-        """Pending calls made under these grants."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
@@ -211,8 +208,11 @@ class AuditLog(Protocol):
     ) -> tuple[AuditRecord, ...]:
         """Records beyond `after_seq` in the given direction."""
 
-    def read(self, tenant_id: TenantId, *, after_seq: int, until_seq: int) -> AsyncIterator[AuditRecord]:
-        """Every record in order of seq, in bounded memory; one whose columns differ from its body does not verify."""
+    def read(self, tenant_id: TenantId) -> AsyncIterator[AuditRecord]:
+        """Every record that is stored, whatever the head says, in order of seq and in bounded memory.
+
+        One whose columns differ from its body does not verify.
+        """
 
 
 class Registry(Protocol):
@@ -230,7 +230,6 @@ class Registry(Protocol):
 
     async def add_server(self, server: ToolServer) -> None: ...
     async def put_server(self, server: ToolServer) -> None: ...
-    async def remove_server(self, tenant_id: TenantId, name: ServerName) -> bool: ...
     async def server(self, tenant_id: TenantId, name: ServerName) -> ToolServer | None: ...
     async def server_for(self, tenant_id: TenantId, audience: str) -> ToolServer | None:
         """The tool server registered with exactly this audience URI."""
@@ -359,7 +358,11 @@ class Vault(Protocol):
         """A keyed digest (hex), so that small values can't be guessed from it."""
 
     def hash_secret(self, secret: str) -> str: ...
-    def secret_matches(self, secret: str, secret_hash: str) -> bool: ...
+    def secret_matches(self, secret: str, secret_hash: str) -> bool:
+        """Takes a core for a while where `matches_quickly` does not know."""
+
+    def matches_quickly(self, secret: str, secret_hash: str) -> bool | None:
+        """Whether they match, where that is told at once; None where only the slow hash can tell."""
 
 
 # --- tool servers -----------------------------------------------------------------------------------------

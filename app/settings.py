@@ -5,6 +5,7 @@ A wrong setting stops the start with one clear line; nothing is read from anywhe
 
 import os
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from app.usecases.world import Rules
 
 CONFIG_FILE_VARIABLE = "SUBGRANT_CONFIG_FILE"
+
+ToolServerAddresses = Literal["public", "loopback", "private"]
 
 
 class SettingsInvalid(Exception):
@@ -38,11 +41,13 @@ class Settings(BaseSettings):
     bootstrap_client_secret: SecretStr | None = Field(default=None, min_length=1)
 
     allow_grant_bearer: bool = True
-    allow_private_tool_servers: bool | None = None
+    tool_server_addresses: ToolServerAddresses | None = None
 
     default_grant_lifetime_seconds: int = Field(default=600, ge=1, le=86_400)
     access_token_lifetime_seconds: int = Field(default=600, ge=1, le=86_400)
+    max_access_token_lifetime_seconds: int = Field(default=3600, ge=1, le=86_400)
     max_children_per_grant: int = Field(default=1000, ge=1)
+    max_grants_per_tree: int = Field(default=2000, ge=1)
     database_pool_size: int = Field(default=10, ge=1, le=500)
     database_timeout_seconds: float = Field(default=10, gt=0)
     reconcile_every_seconds: float = Field(default=5, gt=0)
@@ -90,11 +95,14 @@ class Settings(BaseSettings):
         return Path(self.database_url.removeprefix(prefix)) if self.database_url.startswith(prefix) else None
 
     @property
-    def private_tool_servers(self) -> bool:
-        """Whether tool servers on private addresses may be called: as set, else only while serving loopback."""
-        if self.allow_private_tool_servers is not None:
-            return self.allow_private_tool_servers
-        return self.host in ("127.0.0.1", "::1", "localhost")
+    def allowed_tool_server_addresses(self) -> ToolServerAddresses:
+        """Where tool servers may be: as set, else beside a service that is itself for this machine only.
+
+        The issuer tells, not the address that is listened on: behind a reverse proxy that is loopback as well.
+        """
+        if self.tool_server_addresses is not None:
+            return self.tool_server_addresses
+        return "loopback" if _is_loopback(urlsplit(self.public_issuer).hostname or "") else "public"
 
     @property
     def rules(self) -> Rules:
@@ -104,7 +112,9 @@ class Settings(BaseSettings):
             default_grant_lifetime=timedelta(seconds=self.default_grant_lifetime_seconds),
             access_token_lifetime=timedelta(seconds=self.access_token_lifetime_seconds),
             settle_grace=timedelta(seconds=self.settle_grace_seconds),
+            max_access_token_lifetime=timedelta(seconds=self.max_access_token_lifetime_seconds),
             max_children_per_grant=self.max_children_per_grant,
+            max_grants_per_tree=self.max_grants_per_tree,
             allow_grant_bearer=self.allow_grant_bearer,
         )
 
@@ -133,6 +143,13 @@ def load_settings(**overrides: object) -> Settings:
         name = "_".join(str(part) for part in fault["loc"]).upper()
         message = str(fault["msg"]).removeprefix("Value error, ")
         raise SettingsInvalid(f"SUBGRANT_{name}: {message}") from error
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _refuse_missing_file(name: str | None) -> None:

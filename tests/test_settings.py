@@ -29,6 +29,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("SUBGRANT_BOOTSTRAP_CLIENT_ID", "a b"),
         ("SUBGRANT_BOOTSTRAP_CLIENT_SECRET", ""),
         ("SUBGRANT_RECONCILE_EVERY_SECONDS", "-1"),
+        ("SUBGRANT_TOOL_SERVER_ADDRESSES", "true"),
     ],
 )
 def test_a_wrong_setting_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
@@ -58,10 +59,25 @@ def test_a_database_url_needs_no_driver(url: str, with_driver: str) -> None:
     assert load_settings(database_url=url).database_url == with_driver
 
 
-def test_private_tool_servers_are_for_loopback_only_unless_said() -> None:
-    assert load_settings().private_tool_servers
-    assert not load_settings(host="0.0.0.0").private_tool_servers  # noqa: S104  # nothing is bound
-    assert load_settings(host="0.0.0.0", allow_private_tool_servers=True).private_tool_servers  # noqa: S104  # likewise
+@pytest.mark.parametrize(
+    "settings, addresses",
+    [
+        ({}, "loopback"),
+        ({"host": "::1"}, "loopback"),
+        ({"host": "0.0.0.0"}, "public"),  # noqa: S104  # nothing is bound
+        ({"host": "0.0.0.0", "issuer": "http://localhost:8700"}, "loopback"),  # noqa: S104  # likewise
+        ({"issuer": "http://127.8.8.8"}, "loopback"),
+        ({"issuer": "https://subgrant.example"}, "public"),
+        ({"issuer": "https://localhost.example"}, "public"),
+        ({"issuer": "https://10.0.0.1"}, "public"),
+        ({"issuer": "https://subgrant.example", "tool_server_addresses": "private"}, "private"),
+        ({"tool_server_addresses": "public"}, "public"),
+    ],
+)
+def test_a_service_that_others_reach_calls_public_tool_servers_only_unless_said(
+    settings: dict[str, str], addresses: str
+) -> None:
+    assert load_settings(**settings).allowed_tool_server_addresses == addresses
 
 
 def test_a_file_is_read_and_the_environment_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

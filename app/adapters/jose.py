@@ -218,7 +218,13 @@ class JoseSigner:
         if act.get("sub") != grant.actor:
             raise ValueError("the outermost actor is the grant's")
         details: JsonObject = {"type": DETAILS_TYPE, **render_grant(grant)}
-        return self._sign(GRANT, {**_registered(grant), "act": act, "authorization_details": [details]})
+        claims: JsonObject = {**_registered(grant), "act": act, "authorization_details": [details]}
+        compact = self._sign(GRANT, claims)
+        try:
+            self.verify_grant(compact)  # what can't be read back would be a grant that nobody can close
+        except TokenRefused as refused:
+            raise ValueError(refused.detail) from refused
+        return compact
 
     def verify_grant(self, compact: str) -> VerifiedGrant:
         fingerprint = _fingerprint(compact, GRANT)

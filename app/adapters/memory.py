@@ -154,8 +154,12 @@ class MemoryGrants:
             if tenant == tenant_id
         )
 
-    async def run(self, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
-        return self._state.runs.get((tenant_id, run_id))
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
+        return sum(
+            node.grant.root_grant_id == root_grant_id
+            for (tenant, _), node in self._state.nodes.items()
+            if tenant == tenant_id
+        )
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         below = sorted(_below(self._state, tenant_id, grant_id), key=lambda node: (len(node.lineage), node.lineage[-1]))
@@ -281,16 +285,10 @@ class MemoryLedger:
         return None if call_id is None else self._state.calls[tenant_id, call_id]
 
     async def overdue(self, now: datetime, limit: int) -> tuple[CallRecord, ...]:
-        late = [call for call in self._pending() if call.deadline_at < now]
+        pending = (call for call in self._state.calls.values() if call.state is ReservationState.PENDING)
+        late = [call for call in pending if call.deadline_at < now]
         late.sort(key=lambda call: (call.deadline_at, call.tenant_id, call.call_id))
         return tuple(late[:limit])
-
-    async def pending_under(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> tuple[CallRecord, ...]:
-        under = [call for call in self._pending() if call.tenant_id == tenant_id and call.grant_id in grants]
-        return tuple(sorted(under, key=lambda call: call.call_id))
-
-    def _pending(self) -> Iterator[CallRecord]:
-        return (call for call in self._state.calls.values() if call.state is ReservationState.PENDING)
 
     def _move(self, call: CallRecord, *, pending: Amount, posted: Amount = NOTHING) -> None:
         """Add signed amounts to every account of a call; none is changed where one may not be."""
@@ -377,10 +375,9 @@ class MemoryAuditLog:
         )
         return tuple(self._fitting(beyond, tenant_id, where))[:limit]
 
-    async def read(self, tenant_id: TenantId, *, after_seq: int, until_seq: int) -> AsyncIterator[AuditRecord]:
+    async def read(self, tenant_id: TenantId) -> AsyncIterator[AuditRecord]:
         for record in self._log(tenant_id):
-            if after_seq < record.seq <= until_seq:
-                yield record
+            yield record
 
     def _log(self, tenant_id: TenantId) -> tuple[AuditRecord, ...]:
         return self._state.logs.get(tenant_id, ())
@@ -466,11 +463,6 @@ class MemoryRegistry:
         if other is not None and other.name != server.name:
             raise AlreadyExists("audience")
         self._state.servers[server.tenant_id, server.name] = server
-
-    async def remove_server(self, tenant_id: TenantId, name: ServerName) -> bool:
-        for key in [key for key in self._state.tools if key[:2] == (tenant_id, name)]:
-            del self._state.tools[key]
-        return self._state.servers.pop((tenant_id, name), None) is not None
 
     async def server(self, tenant_id: TenantId, name: ServerName) -> ToolServer | None:
         return self._state.servers.get((tenant_id, name))

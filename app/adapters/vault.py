@@ -75,14 +75,18 @@ class AesVault:
 
     def secret_matches(self, secret: str, secret_hash: str) -> bool:
         """Whether this secret was hashed; what is no hash matches none. Slow for scrypt, unless it matched before."""
-        if secret_hash.startswith(_KEYED):
-            return hmac.compare_digest(self._keyed_hash(secret), secret_hash)
-        if self._proven.holds(secret, secret_hash):
-            return True
+        known = self.matches_quickly(secret, secret_hash)
+        if known is not None:
+            return known
         matches = _matches(secret, secret_hash)
         if matches:
             self._proven.add(secret, secret_hash)
         return matches
+
+    def matches_quickly(self, secret: str, secret_hash: str) -> bool | None:
+        if secret_hash.startswith(_KEYED):
+            return hmac.compare_digest(self._keyed_hash(secret), secret_hash)
+        return True if self._proven.holds(secret, secret_hash) else None
 
     def _keyed_hash(self, secret: str) -> str:
         return _KEYED + self.digest(b"client secret\0" + secret.encode(errors="surrogatepass"))

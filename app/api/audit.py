@@ -8,11 +8,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from app.api.caller import AuthenticatedCaller, TheWorld
+from app.api.caller import AuthenticatedCaller, TenantQuery, TheWorld
 from app.api.errors import REFUSALS, allowed
-from app.api.wire import Document, Members, StrictRoute, Time
+from app.api.wire import Document, Members, StrictRoute, Text, Time
 from app.core.audit import AuditRecord
-from app.core.grant import TenantId
 from app.core.strict_json import JsonObject
 from app.ports import RecordFilter
 from app.usecases.failures import Denied
@@ -24,7 +23,7 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"], route_class=StrictRoute, 
 NDJSON = "application/x-ndjson"
 STREAM_PAGE_ROWS = 500
 
-Word = Annotated[str | None, Query(max_length=200)]
+Word = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class RecordPage(Document):
@@ -49,59 +48,68 @@ def record_document(record: AuditRecord) -> JsonObject:
     return {**record.body, "prevHash": record.prev_hash, "hash": record.hash}
 
 
+class RecordQuery(TenantQuery):
+    """Which records to show. Filters combine; an unknown one is refused, since ignored it would show too much."""
+
+    type: Word | None = None
+    decision: Literal["allow", "deny"] | None = None
+    reason: Word | None = None
+    grant_id: Word | None = None
+    subtree_of: Word | None = Field(default=None, description="a grant and all below it")
+    root_grant_id: Word | None = None
+    run_id: Word | None = None
+    subject: Text | None = None
+    client: Word | None = None
+    tool: Word | None = None
+    call_id: Word | None = None
+    since: Time | None = None
+    until: Time | None = None
+    text: Word | None = Field(default=None, description="stands anywhere in the record")
+    order: Literal["newest", "oldest"] | None = Field(
+        default=None, description="pages start at the newest, a stream at the oldest, unless told otherwise"
+    )
+    after: Annotated[str, Field(pattern=r"^\d{1,15}$")] | None = Field(default=None, description="a page's `next`")
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+    def where(self) -> RecordFilter:
+        """The same, for the use cases."""
+        return RecordFilter(
+            type=self.type,
+            decision=self.decision,
+            reason=self.reason,
+            grant_id=self.grant_id,
+            subtree_of=self.subtree_of,
+            root_grant_id=self.root_grant_id,
+            run_id=self.run_id,
+            subject=self.subject,
+            client_id=self.client,
+            tool=self.tool,
+            call_id=self.call_id,
+            since=self.since,
+            until=self.until,
+            text=self.text,
+        )
+
+
 @router.get("/records", summary="Audit records", response_model=RecordPage)
 async def records(
-    request: Request,
-    world: TheWorld,
-    caller: AuthenticatedCaller,
-    tenant: Word = None,
-    type_: Annotated[str | None, Query(alias="type", max_length=64)] = None,
-    decision: Annotated[Literal["allow", "deny"] | None, Query()] = None,
-    reason: Word = None,
-    grant_id: Annotated[str | None, Query(alias="grantId", max_length=64)] = None,
-    subtree_of: Annotated[str | None, Query(alias="subtreeOf", max_length=64)] = None,
-    root_grant_id: Annotated[str | None, Query(alias="rootGrantId", max_length=64)] = None,
-    run_id: Annotated[str | None, Query(alias="runId", max_length=200)] = None,
-    subject: Annotated[str | None, Query(max_length=500)] = None,
-    client: Word = None,
-    tool: Word = None,
-    call_id: Annotated[str | None, Query(alias="callId", max_length=64)] = None,
-    since: Annotated[Time | None, Query()] = None,
-    until: Annotated[Time | None, Query()] = None,
-    text: Word = None,
-    order: Annotated[Literal["newest", "oldest"], Query()] = "newest",
-    after: Annotated[str | None, Query(pattern=r"^\d{1,15}$")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    request: Request, world: TheWorld, caller: AuthenticatedCaller, asked: Annotated[RecordQuery, Query()]
 ) -> RecordPage | StreamingResponse:
-    """Filters combine; pages by cursor. `Accept: application/x-ndjson` streams every match instead."""
-    where = RecordFilter(
-        type=type_,
-        decision=decision,
-        reason=reason,
-        grant_id=grant_id,
-        subtree_of=subtree_of,
-        root_grant_id=root_grant_id,
-        run_id=run_id,
-        subject=subject,
-        client_id=client,
-        tool=tool,
-        call_id=call_id,
-        since=since,
-        until=until,
-        text=text,
-    )
-    named = None if tenant is None else TenantId(tenant)
-    is_newest_first = order == "newest"
-    start = None if after is None else int(after)
+    """Pages by cursor; `Accept: application/x-ndjson` streams every match instead, fit for `subgrant audit verify`."""
+    tenant = asked.named
+    is_stream = NDJSON in request.headers.get("accept", "")
+    is_newest_first = (asked.order or ("oldest" if is_stream else "newest")) == "newest"
+    where = asked.where()
 
     async def read(after_seq: int | None, rows: int = STREAM_PAGE_ROWS) -> AuditPage | Denied:
         return await read_audit(
-            world, caller, where, tenant_id=named, after_seq=after_seq, newest_first=is_newest_first, limit=rows
+            world, caller, where, tenant_id=tenant, after_seq=after_seq, newest_first=is_newest_first, limit=rows
         )
 
-    if NDJSON in request.headers.get("accept", ""):
+    start = None if asked.after is None else int(asked.after)
+    if is_stream:
         return StreamingResponse(_lines(allowed(await read(start)), read), media_type=NDJSON)
-    page = allowed(await read(start, limit))
+    page = allowed(await read(start, asked.limit))
     following = None if page.next_seq is None else str(page.next_seq)
     return RecordPage(items=[record_document(record) for record in page.records], next=following)
 
@@ -117,10 +125,11 @@ async def _lines(page: AuditPage, following: Callable[[int], Awaitable[AuditPage
 
 
 @router.get("/verify", summary="Prove that the log is whole")
-async def verify(world: TheWorld, caller: AuthenticatedCaller, tenant: Word = None) -> VerificationDocument:
+async def verify(
+    world: TheWorld, caller: AuthenticatedCaller, asked: Annotated[TenantQuery, Query()]
+) -> VerificationDocument:
     """Reads the whole log and checks each record against the one before it, up to the head."""
-    named = None if tenant is None else TenantId(tenant)
-    found = allowed(await verify_audit(world, caller, named))
+    found = allowed(await verify_audit(world, caller, asked.named))
     fault: JsonObject | None = None
     if found.fault is not None:
         fault = {"seq": found.fault.seq, "detail": found.fault.detail}

@@ -1,11 +1,13 @@
 """One dependency: the credentials of a request -> an authenticated Caller."""
 
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
 from app.api.errors import DenialError, NoCredentials
-from app.api.wire import BodyRefused
+from app.api.wire import BodyRefused, Identifier, QueryDocument
+from app.core.grant import TenantId
 from app.core.reasons import Reason
 from app.core.registry import Scope
 from app.usecases.authenticate_caller import authenticate_caller
@@ -14,8 +16,8 @@ from app.usecases.record_stranger import record_stranger
 from app.usecases.world import Caller, World
 
 
-def world_of(request: Request) -> World:
-    """The process's ports, put there by `main.py`."""
+async def world_of(request: Request) -> World:
+    """The process's ports, put there by `main.py`. Asynchronous, since FastAPI runs others in a thread."""
     world: World = request.app.state.world
     return world
 
@@ -46,7 +48,7 @@ async def agent_of(request: Request) -> Caller:
 
 
 async def _proven(request: Request, *, may_be_expired: bool) -> Caller:
-    world = world_of(request)
+    world: World = request.app.state.world
     result = await authenticate_caller(world, bearer_of(request), may_be_expired=may_be_expired)
     if isinstance(result, Denied):
         await record_stranger(world, result.reason, "a bearer token was refused")
@@ -54,6 +56,31 @@ async def _proven(request: Request, *, may_be_expired: bool) -> Caller:
     return result
 
 
+class TenantQuery(QueryDocument):
+    """In which tenant; the caller's own unless a platform administrator names another."""
+
+    tenant: Identifier | None = None
+
+    def of(self, caller: Caller) -> TenantId:
+        return self.named or caller.tenant_id
+
+    @property
+    def named(self) -> TenantId | None:
+        return None if self.tenant is None else TenantId(self.tenant)
+
+
+async def in_tenant(
+    caller: Annotated[Caller, Depends(caller_of)], tenant: Annotated[Identifier | None, Query()] = None
+) -> Caller:
+    """The caller in the tenant that the query names: its own, unless it administers the platform."""
+    if tenant in (None, caller.tenant_id):
+        return caller
+    if caller.grant_id is not None or not caller.is_platform:
+        raise DenialError(Denied(reason=Reason.TENANT_MISMATCH, detail="the tenant is another one", pointer="/tenant"))
+    return replace(caller, tenant_id=TenantId(tenant))
+
+
+CallerInTenant = Annotated[Caller, Depends(in_tenant)]
 AuthenticatedCaller = Annotated[Caller, Depends(caller_of)]
 CallingAgent = Annotated[Caller, Depends(agent_of)]
 TheWorld = Annotated[World, Depends(world_of)]

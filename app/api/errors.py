@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from app.api.wire import BodyRefused, Document
+from app.api.wire import TAGS, BodyRefused, Document
 from app.core.reasons import Reason
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import AlreadyExists, StoreUnavailable
@@ -203,7 +203,7 @@ async def _validation(_: Request, error: RequestValidationError) -> JSONResponse
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:
-    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location[1:])
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location[1:] if part not in TAGS)
     return "".join(f"/{part}" for part in parts)
 
 

@@ -3,12 +3,12 @@
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
-from app.api.caller import CallingAgent, TheWorld
+from app.api.caller import AuthenticatedCaller, CallingAgent, TheWorld
 from app.api.errors import REFUSALS, allowed
 from app.api.grants import UsageDocument, usage_document
-from app.api.wire import Document, Json, Members, StrictRoute, Text, ToolSpelling
+from app.api.wire import TAGS, Document, Json, Members, StrictRoute, Text, ToolSpelling
 from app.core.budget import ucents_to_cents
 from app.core.decision import Deny
 from app.core.grant import ToolName
@@ -44,7 +44,17 @@ class CallDocument(CheckDocument):
 
 
 class ChecksDocument(Document):
-    calls: Annotated[list[CheckDocument], Field(min_length=1, max_length=100)]
+    calls: Annotated[list[CallDocument], Field(min_length=1, max_length=100)]
+
+
+def _one_or_many(body: object) -> str:
+    return MANY if isinstance(body, dict) and "calls" in body else ONE
+
+
+ONE, MANY = TAGS
+OneOrMany = Annotated[
+    Annotated[CallDocument, Tag(ONE)] | Annotated[ChecksDocument, Tag(MANY)], Discriminator(_one_or_many)
+]
 
 
 class CallResult(Document):
@@ -80,18 +90,19 @@ async def calls(
     world: TheWorld,
     caller: CallingAgent,
     body: CallDocument,
-    idempotency_key: Annotated[Key | None, Header()] = None,
+    idempotency_key: Annotated[list[Key] | None, Header()] = None,
 ) -> CallResult:
     """Run one tool call under the grant of the bearer token. A repeat of an idempotency key runs nothing."""
-    if None not in (idempotency_key, body.idempotency_key) and idempotency_key != body.idempotency_key:
-        raise Malformed("/idempotencyKey", "differs from the Idempotency-Key header")
-    proposed = body.proposed(body.idempotency_key or idempotency_key)
+    keys = {*(idempotency_key or ()), *(() if body.idempotency_key is None else (body.idempotency_key,))}
+    if len(keys) > 1:
+        raise Malformed("/idempotencyKey", "more than one idempotency key was given")
+    proposed = body.proposed(next(iter(keys), None))
     return _result(allowed(await forward_call(world, caller, proposed)))
 
 
 @router.post("/checks", summary="The same decisions, nothing reserved or forwarded")
-async def checks(world: TheWorld, caller: CallingAgent, body: ChecksDocument | CheckDocument) -> DecisionsDocument:
-    """One call or a list. A denial is an answer here, not an error."""
+async def checks(world: TheWorld, caller: AuthenticatedCaller, body: OneOrMany) -> DecisionsDocument:
+    """One call, spelt as for `/calls`, or a list of them. A denial is an answer here, not an error."""
     proposals = body.calls if isinstance(body, ChecksDocument) else [body]
     weighed = allowed(await authorize_call(world, caller, [one.proposed() for one in proposals]))
     return DecisionsDocument(decisions=[_decision(one) for one in weighed])

@@ -1,26 +1,28 @@
 """Grants: mint, derive, read, close. The documents are the DelegationGrant's, camelCase."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from app.api.caller import AuthenticatedCaller, TheWorld
+from app.api.caller import AuthenticatedCaller, CallerInTenant, TenantQuery, TheWorld
 from app.api.errors import REFUSALS, allowed
 from app.api.wire import Cents, Count, Document, Identifier, Members, StrictRoute, Text, Time, ToolSpelling, Uri
 from app.core.budget import Amount, ucents_to_cents
 from app.core.grant import ClientId, GrantId, RunId, TenantId, render_grant
+from app.core.reasons import Reason
 from app.core.strict_json import JsonObject
 from app.ports import GrantFilter
 from app.usecases.close_grant import close_grant
 from app.usecases.derive_grant import derive_grant
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
-from app.usecases.read_grants import ACTIVE, GrantView, list_grants, read_grant, read_lineage
+from app.usecases.read_grants import ACTIVE, STATUS, GrantView, list_grants, read_grant, read_lineage
 from app.usecases.read_wish import NarrowingFields
+from app.usecases.world import World
 
 router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=StrictRoute, responses=REFUSALS)
 
-GRANT_ID = r"^gr_[a-z0-9]{10,40}$"
+GRANT_ID = r"^gr_[a-z0-9_]{1,60}$"
 PathId = Annotated[str, Field(max_length=64)]
 Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
 
@@ -29,7 +31,7 @@ class NarrowingDocument(Document):
     """The narrowing fields, one list for mint, derive and `authorization_details`. Left out means inherited or none."""
 
     tenant_id: Identifier | None = None
-    audience: Uri | list[Uri] | None = None
+    audience: Uri | Annotated[list[Uri], Field(min_length=1)] | None = None
     allowed_tools: list[ToolSpelling] | None = None
     resource_constraints: Members | None = Field(
         default=None,
@@ -79,8 +81,11 @@ class MintDocument(DeriveDocument):
     parent_run_id: Identifier | None = None
 
 
+CLOSED: Final = "closed"
+
+
 class CloseDocument(Document):
-    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = "closed"
+    reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = CLOSED
 
 
 class AmountsDocument(Document):
@@ -143,12 +148,38 @@ class SignedGrantDocument(GrantDocument):
     @classmethod
     def signed(cls, made: SignedGrant) -> Self:
         usage = usage_document(Amount(), Amount())
-        return cls.model_validate(render_grant(made.grant) | {"usage": usage, "grant": made.signed})
+        status = ACTIVE if made.grant.not_before <= made.grant.issued_at else STATUS[Reason.GRANT_NOT_YET_VALID]
+        document = {"usage": usage, "status": status, "grant": made.signed}
+        return cls.model_validate(render_grant(made.grant) | document)
 
 
 class GrantPage(Document):
     items: list[GrantDocument]
     next: str | None
+
+
+class GrantQuery(TenantQuery):
+    """Which grants to list. An unknown parameter is refused: a filter that is ignored would show too much."""
+
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    before: Annotated[str, Field(pattern=GRANT_ID)] | None = Field(default=None, description="a page's `next`")
+    parent_grant_id: PathId | None = None
+    root_grant_id: PathId | None = None
+    run_id: Identifier | None = None
+    holder: Identifier | None = None
+    subject: Text | None = None
+    status: Literal["active"] | None = None
+
+    def where(self, world: World) -> GrantFilter:
+        """The same, for the use cases."""
+        return GrantFilter(
+            parent_grant_id=None if self.parent_grant_id is None else GrantId(self.parent_grant_id),
+            root_grant_id=None if self.root_grant_id is None else GrantId(self.root_grant_id),
+            run_id=None if self.run_id is None else RunId(self.run_id),
+            holder=None if self.holder is None else ClientId(self.holder),
+            subject=self.subject,
+            live_at=world.clock() if self.status == ACTIVE else None,
+        )
 
 
 class LineageDocument(Document):
@@ -203,40 +234,20 @@ async def derive(
 
 
 @router.get("", summary="List grants, newest first")
-async def page(
-    world: TheWorld,
-    caller: AuthenticatedCaller,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    before: Annotated[str | None, Query(max_length=64)] = None,
-    parent_grant_id: Annotated[str | None, Query(alias="parentGrantId", max_length=64)] = None,
-    root_grant_id: Annotated[str | None, Query(alias="rootGrantId", max_length=64)] = None,
-    run_id: Annotated[str | None, Query(alias="runId", max_length=200)] = None,
-    holder: Annotated[str | None, Query(max_length=200)] = None,
-    subject: Annotated[str | None, Query(max_length=500)] = None,
-    status: Annotated[Literal["active"] | None, Query()] = None,
-) -> GrantPage:
+async def page(world: TheWorld, caller: CallerInTenant, asked: Annotated[GrantQuery, Query()]) -> GrantPage:
     """Filters combine. Auditors and administrators see the tenant's grants; others their own and those below."""
-    where = GrantFilter(
-        parent_grant_id=None if parent_grant_id is None else GrantId(parent_grant_id),
-        root_grant_id=None if root_grant_id is None else GrantId(root_grant_id),
-        run_id=None if run_id is None else RunId(run_id),
-        holder=None if holder is None else ClientId(holder),
-        subject=subject,
-        live_at=world.clock() if status == ACTIVE else None,
-    )
-    start = None if before is None else GrantId(before)
-    views = allowed(await list_grants(world, caller, where, before=start, limit=limit + 1))
-    items = [GrantDocument.of(view) for view in views[:limit]]
-    return GrantPage(items=items, next=items[-1].grant_id if len(views) > limit else None)
+    start = None if asked.before is None else GrantId(asked.before)
+    found = allowed(await list_grants(world, caller, asked.where(world), before=start, limit=asked.limit))
+    return GrantPage(items=[GrantDocument.of(view) for view in found.views], next=found.next)
 
 
 @router.get("/{grant_id}", summary="A grant with its usage and status")
-async def read(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId) -> GrantDocument:
+async def read(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> GrantDocument:
     return GrantDocument.of(allowed(await read_grant(world, caller, GrantId(grant_id))))
 
 
 @router.get("/{grant_id}/lineage", summary="Ancestors and subtree with usage")
-async def lineage(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId) -> LineageDocument:
+async def lineage(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> LineageDocument:
     found = allowed(await read_lineage(world, caller, GrantId(grant_id)))
     return LineageDocument(
         ancestors=[GrantDocument.of(view) for view in found.ancestors],
@@ -246,9 +257,9 @@ async def lineage(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId
 
 
 @router.post("/{grant_id}/close", summary="Close a grant and all below it")
-async def close(world: TheWorld, caller: AuthenticatedCaller, grant_id: PathId, body: CloseDocument) -> ClosedDocument:
+async def close(
+    world: TheWorld, caller: CallerInTenant, grant_id: PathId, body: CloseDocument | None = None
+) -> ClosedDocument:
     """The next call under any of it is refused; calls in flight are aborted where the transport allows."""
-    ended = allowed(await close_grant(world, caller, GrantId(grant_id), body.reason))
-    return ClosedDocument(
-        grant_id=ended.grant.grant_id, closed_grants=list(ended.closed), aborted_calls=ended.aborted_calls
-    )
+    ended = allowed(await close_grant(world, caller, GrantId(grant_id), CLOSED if body is None else body.reason))
+    return ClosedDocument(grant_id=ended.grant_id, closed_grants=list(ended.closed), aborted_calls=ended.aborted_calls)

@@ -146,6 +146,8 @@ async def client_of(request: Request, world: TheWorld, form: TheForm) -> Client:
         raise OAuthError("invalid_request", "more than one way to authenticate the client")
     presented = basic or _posted(form)
     client = None if presented is None else await authenticate_client(world, presented)
+    if isinstance(client, Denied):
+        raise _refused(client)
     if client is None or form.one("client_id") not in (None, client.client_id):
         await record_stranger(world, Reason.TOKEN_INVALID, "a client could not be authenticated")
         error = OAuthError("invalid_client", "the client could not be authenticated", status=401)
@@ -328,18 +330,24 @@ async def introspect(world: TheWorld, form: TheForm, client: TheClient) -> Respo
 )
 async def revoke_endpoint(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """RFC 7009. 200 for an unknown token too."""
-    named = _named_grant(world, form.need("token"))
+    named = _named_grant(world, client, form.need("token"))
     if named is not None and named[0] == client.tenant_id:
-        await revoke(world, client.client_id, client.tenant_id, named[1])
+        await revoke(world, client, named[1])
     return Response(status_code=200, headers=NO_STORE)
 
 
-def _named_grant(world: World, text: str) -> tuple[TenantId, GrantId] | None:
+def _named_grant(world: World, client: Client, text: str) -> tuple[TenantId, GrantId] | None:
     try:
         access = world.signer.verify_access_token(text, world.clock())
-        return None if access.grant_id is None else (access.tenant_id, access.grant_id)
     except TokenRefused:
-        pass
+        return _grant_itself(world, text)
+    if access.grant_id is None and access.client_id == client.client_id:
+        # Nothing is stored of these; to say 200 would be to say that it is dead (RFC 7009 §2.2.1).
+        raise OAuthError("unsupported_token_type", "a token for the API itself ends with its short lifetime")
+    return None if access.grant_id is None else (access.tenant_id, access.grant_id)
+
+
+def _grant_itself(world: World, text: str) -> tuple[TenantId, GrantId] | None:
     try:
         grant = world.signer.verify_grant(text).grant
     except TokenRefused:

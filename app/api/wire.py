@@ -4,9 +4,10 @@ Every JSON body is read by the core's strict parser before any model sees it, so
 oversize and deep bodies are refused once, here, for every route.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import pydantic
 from fastapi import Request, Response
@@ -28,6 +29,12 @@ class Document(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid", strict=True
     )
+
+
+class QueryDocument(BaseModel):
+    """Base of query strings: an unknown name is refused, since a misspelled filter would silently show too much."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid")
 
 
 class OAuthDocument(BaseModel):
@@ -78,6 +85,12 @@ Cents = Annotated[
 ]
 
 
+TAGS: Final = ("one call", "a list of calls")
+"""Names of alternatives in a body's type; with their spaces they are no member's, and no pointer shows them."""
+
+MAX_BODY_SECONDS: Final = 30
+
+
 class BodyRefused(HTTPException):
     """A body that never became a document: its status, and the member where it went wrong."""
 
@@ -91,21 +104,30 @@ class StrictRequest(Request):
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            chunks: list[bytes] = []
-            size = 0
-            async for chunk in self.stream():
-                size += len(chunk)
-                if size > MAX_BODY_BYTES:
-                    raise BodyRefused(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
-                chunks.append(chunk)
-            self._body = b"".join(chunks)
+            try:
+                async with asyncio.timeout(MAX_BODY_SECONDS):
+                    self._body = await self._read()
+            except TimeoutError as error:
+                raise BodyRefused(408, f"the body took longer than {MAX_BODY_SECONDS} seconds") from error
         return self._body
+
+    async def _read(self) -> bytes:
+        body = bytearray()
+        async for chunk in self.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise BodyRefused(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        return bytes(body)
 
     async def json(self) -> JsonValue:
         try:
             return parse(await self.body(), max_bytes=MAX_BODY_BYTES, max_depth=MAX_BODY_DEPTH)
         except StrictJsonError as error:
             raise BodyRefused(400, error.detail, error.pointer) from error
+
+
+def _has_body(request: Request) -> bool:
+    return "transfer-encoding" in request.headers or request.headers.get("content-length", "0") != "0"
 
 
 def media_type(request: Request) -> str:
@@ -121,7 +143,7 @@ class StrictRoute(APIRoute):
         takes_body = self.body_field is not None
 
         async def handle(request: Request) -> Response:
-            if takes_body and media_type(request) != "application/json":
+            if takes_body and _has_body(request) and media_type(request) != "application/json":
                 raise BodyRefused(415, "the body must be sent as Content-Type: application/json")
             return await handler(StrictRequest(request.scope, request.receive))
 

@@ -86,7 +86,8 @@ def mint(
     `lifetime` is the default where the wish has no expiry, shortened to the ceiling's.
     """
     issued_at = birth.now.replace(microsecond=0)
-    not_before = issued_at if wish.not_before is None else wish.not_before
+    # A beginning in the past is no more than now.
+    not_before = issued_at if wish.not_before is None else max(issued_at, wish.not_before)
     grant = Grant(
         grant_id=birth.grant_id,
         parent_grant_id=None,
@@ -120,16 +121,17 @@ def attenuate(
     left: Amount,
     ceiling: Amount | None,
     lifetime: timedelta,
-    redelegates: bool,
+    as_grant: bool,
 ) -> Grant | Refusal:
     """A child of the chain's leaf.
 
     `left` is the least that any account of the chain still has; a budget left out is that, at most the
     `ceiling` of the client that asks; an expiry left out is the parent's, at most `lifetime` away.
-    `redelegates` says that the node is for another actor or run, or is itself a delegation grant: then the
-    parent must allow it and depth is used.
+    A node for another actor or run, or that is itself a delegation grant (`as_grant`), is redelegation: the
+    parent must allow it, and it uses depth.
     """
     parent = chain.leaf
+    redelegates = as_grant or (birth.actor, birth.child_run_id) != (parent.actor, parent.child_run_id)
     if redelegates and not parent.may_redelegate:
         return Refusal("/mayRedelegate", Reason.REDELEGATION_DENIED, "the parent grant may not be redelegated")
     depth = parent.depth + 1 if redelegates else parent.depth
@@ -159,7 +161,7 @@ def attenuate(
             spend_ucents=available.spend_ucents if wish.spend_ucents is None else wish.spend_ucents,
         ),
         issued_at=issued_at,
-        not_before=max(wish.not_before or issued_at, parent.not_before),
+        not_before=max(issued_at, wish.not_before or issued_at, parent.not_before),
         expires_at=wish.expires_at or min(parent.expires_at, issued_at + lifetime),
         may_redelegate=wish.may_redelegate is True,
         max_depth=parent.max_depth if wish.max_depth is None else wish.max_depth,
@@ -227,9 +229,12 @@ def _allows_audience(grant: Grant, ceiling: Ceiling) -> bool:
 
 
 def _allows_tools(grant: Grant, ceiling: Ceiling) -> bool:
-    return ANY in ceiling.allowed_tools or all(
-        {ref.tool, f"{ref.server}/{ref.tool}"} & ceiling.allowed_tools for ref in grant.tools
-    )
+    return ANY in ceiling.allowed_tools or all(_spellings(ref) & ceiling.allowed_tools for ref in grant.tools)
+
+
+def _spellings(ref: ToolRef) -> set[str]:
+    # A tool whose own name has a slash could pass for another server's tool, so its bare name counts for nothing.
+    return {f"{ref.server}/{ref.tool}"} | ({ref.tool} if "/" not in ref.tool else set())
 
 
 def _allows_subject(grant: Grant, ceiling: Ceiling) -> bool:

@@ -16,6 +16,11 @@ from app.core.strict_json import JsonObject, canonical
 
 GENESIS = "0" * 64
 
+PREV_HASH = "prevHash"
+
+OWN_MEMBERS = frozenset({"seq", "tenantId", PREV_HASH, "hash"})
+"""What the log itself says of a record."""
+
 
 class RecordType(StrEnum):
     """What happened."""
@@ -30,6 +35,7 @@ class RecordType(StrEnum):
     TOOL_DENIED = "tool.denied"
     TOOL_EXECUTED = "tool.executed"
     TOOL_OUTCOME_UNKNOWN = "tool.outcome_unknown"
+    TOOL_REPEATED = "tool.repeated"
     TOOL_UNSENT = "tool.unsent"
     ACCESS_REFUSED = "access.refused"
     ADMIN_CHANGED = "admin.changed"
@@ -56,14 +62,31 @@ class AuditRecord:
 
 def append(head: Head, tenant_id: TenantId, event: JsonObject) -> AuditRecord:
     """The record that follows `head`."""
+    return append_written(head, tenant_id, event)[0]
+
+
+def append_written(head: Head, tenant_id: TenantId, event: JsonObject) -> tuple[AuditRecord, str]:
+    """The record that follows `head`, and the canonical text of its body for whoever stores it."""
+    assert event.keys().isdisjoint(OWN_MEMBERS), "an event leaves its place in the log to the log"
     seq = head.seq + 1
     body: JsonObject = {"seq": seq, "tenantId": tenant_id, **event}
-    return AuditRecord(tenant_id=tenant_id, seq=seq, body=body, prev_hash=head.hash, hash=record_hash(body, head.hash))
+    # Canonical members are sorted by name, so `prevHash` stands between those before and those after it, and both
+    # texts are made of the same halves. (Against ASCII, UTF-16 and code points sort alike.)
+    before = canonical({name: member for name, member in body.items() if name < PREV_HASH})[1:-1]
+    after = canonical({name: member for name, member in body.items() if name > PREV_HASH})[1:-1]
+    own = canonical({PREV_HASH: head.hash})[1:-1]
+    hashed = sha256(_object(before, own, after)).hexdigest()
+    record = AuditRecord(tenant_id=tenant_id, seq=seq, body=body, prev_hash=head.hash, hash=hashed)
+    return record, _object(before, after).decode()
+
+
+def _object(*members: bytes) -> bytes:
+    return b"{" + b",".join(filter(None, members)) + b"}"
 
 
 def record_hash(body: JsonObject, prev_hash: str) -> str:
     """SHA-256, in hex, over the canonical record with the hash of the one before it."""
-    return sha256(canonical({**body, "prevHash": prev_hash})).hexdigest()
+    return sha256(canonical({**body, PREV_HASH: prev_hash})).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +114,11 @@ class Verifier:
         return self._fault is None
 
     def fault_against(self, head: Head) -> Fault | None:
-        """The first fault, or that the log does not end at the head that the store names; None when whole."""
-        if self._fault is None and self._at != head:
-            return Fault(seq=self._at.seq + 1, detail="the log ends before its head, or its head was changed")
-        return self._fault
+        """The first fault, or that the log does not end at the head that the store names; None when whole.
+
+        That holds only once every stored record was accepted: what stands beyond the head is a fault, too.
+        """
+        return self._fault or _head_fault(self._at, head)
 
 
 def verify(records: Iterable[AuditRecord], head: Head, start: Head | None = None) -> Fault | None:
@@ -113,6 +137,14 @@ def _link_fault(record: AuditRecord, before: Head) -> str | None:
         return "the record does not follow the one before it"
     if record.body.get("seq") != record.seq or record.body.get("tenantId") != record.tenant_id:
         return "the record stands at another's place"
-    if record_hash(record.body, record.prev_hash) != record.hash:
+    if PREV_HASH in record.body or record_hash(record.body, record.prev_hash) != record.hash:
         return "the record was changed"
     return None
+
+
+def _head_fault(last: Head, head: Head) -> Fault | None:
+    if last.seq < head.seq:
+        return Fault(seq=last.seq + 1, detail="the log ends before its head")
+    if last.seq > head.seq:
+        return Fault(seq=head.seq + 1, detail="the log goes on beyond its head, or its head was moved or removed")
+    return None if last == head else Fault(seq=head.seq, detail="the head names another record than the last")

@@ -39,7 +39,6 @@ from app.core.kinds import (
     Steps,
     Str,
     ToolRule,
-    foremost,
     is_canonical_path,
     typed,
 )
@@ -60,9 +59,11 @@ __all__ = [
     "Constraint",
     "ConstraintInvalid",
     "Objection",
+    "Steps",
     "ToolRule",
     "check_arguments",
     "fill_bindings",
+    "flaw_in",
     "parse_tool_rule",
     "render_tool_rule",
 ]
@@ -122,30 +123,34 @@ def fill_bindings(rule: ToolRule, arguments: JsonObject, bindings: Bindings) -> 
     return filled
 
 
-def check_arguments(rule: ToolRule, arguments: JsonObject, bindings: Bindings) -> Objection | None:
+def check_arguments(
+    rule: ToolRule, arguments: JsonObject, bindings: Bindings, steps: Steps | None = None
+) -> Objection | None:
     """None if a call with these arguments is within the rule, else the foremost objection.
 
-    `arguments` are canonical (`strict_json.parse`) and filled in (`fill_bindings`). Every string in them is
-    looked at, under `any` as well. Recursion goes as deep as the rule, never as deep as the arguments.
+    `arguments` are canonical (`strict_json.parse`), filled in (`fill_bindings`) and without a flaw
+    (`flaw_in`). Recursion goes as deep as the rule, never as deep as the arguments. `steps` are what may be
+    spent on it and on what else is asked with them.
     """
-    at = Site(bindings=bindings, steps=Steps())
-    names = sorted({*rule.arguments, *arguments})
+    at = Site(bindings=bindings, steps=steps or Steps())
     try:
-        return foremost(_check_argument(rule.of(name), name, arguments, at) for name in names)
+        return rule.objection(arguments, at)
     except OutOfSteps:
         return at.invalid("takes too many steps to check")
 
 
-def _check_argument(rule: ArgumentRule, name: str, arguments: JsonObject, at: Site) -> Objection | None:
-    given = {name: arguments[name]} if name in arguments else {}
-    for place, flaw in _flaws(given, at.pointer):
-        return replace(at, pointer=place).invalid(flaw)
-    return rule.objection(name, given, at.under(name))
+def flaw_in(arguments: JsonObject) -> Objection | None:
+    """What no rule may look at, wherever it stands, under `any` as well; None if there is nothing of it."""
+    for place, flaw in _flaws(arguments, ""):
+        return Site(pointer=place, bindings={}, steps=Steps()).invalid(flaw)
+    return None
 
 
 def _flaws(value: JsonValue, pointer: str) -> Iterator[tuple[str, str]]:
     """Where and how scalars and names are such that no kind may look at them."""
     for place, leaf in walk(value, pointer):
+        if isinstance(leaf, str) and leaf.isascii():
+            continue  # in form C as it is, and by far the most
         try:
             same_type = type(normalise(leaf)) is type(leaf)
         except StrictJsonError as error:

@@ -4,13 +4,13 @@ Pure: everything that had to be looked up stands in the arguments. Every link of
 again, and so is the relation of each link to its parent, so that a fault at mint can never widen a call.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 
 from app.core.budget import Amount, Budget, Price
-from app.core.constraints import Objection, ToolRule, check_arguments, fill_bindings
+from app.core.constraints import Objection, Steps, check_arguments, fill_bindings, flaw_in
 from app.core.grant import Grant, GrantChain, GrantId, ServerName, TenantId, ToolRef
 from app.core.narrowing import rule_within
 from app.core.reasons import Reason
@@ -77,27 +77,32 @@ class Deny:
     grant_id: GrantId | None = None
     pointer: str | None = None
 
-    @property
-    def precedes_budget(self) -> bool:
-        """Whether more is wrong than that the budget is used up."""
-        return self.reason.precedence < Reason.BUDGET_EXCEEDED.precedence
-
 
 REVOKED = "revoked"
+
+MAX_DECISION_STEPS = 30_000
+"""What all links together may take to judge one call: a fraction of a second, however a grant was built."""
 
 
 def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now: datetime) -> Allow | Deny:
     """Allow, or the objection of highest precedence; among equals the one nearest to the root."""
+    arguments = effective_arguments(chain, call)
+    steps = Steps(left=MAX_DECISION_STEPS)
     objections = [
         *_credential_objections(call, facts),
-        *(objection for grant in chain.grants for objection in _link_objections(grant, chain, call, accounts, now)),
-        *(objection for parent, child in pairwise(chain.grants) for objection in widenings(child, parent, {call.ref})),
+        *_argument_objections(chain, call.ref, arguments, steps),
+        *(objection for grant in chain.grants for objection in _link_objections(grant, call, accounts, now)),
+        *(
+            objection
+            for parent, child in pairwise(chain.grants)
+            for objection in widenings(child, parent, only=call.ref, steps=steps)
+        ),
         *_tool_objections(chain, accounts, facts),
     ]
     if objections:
         return min(objections, key=lambda objection: objection.reason.precedence)
     assert facts.price is not None, "a tool without a price was objected to above"
-    return Allow(arguments=effective_arguments(chain, call), hold=facts.price.hold, price=facts.price)
+    return Allow(arguments=arguments, hold=facts.price.hold, price=facts.price)
 
 
 def effective_arguments(chain: GrantChain, call: Call) -> JsonObject:
@@ -143,32 +148,40 @@ def _credential_objections(call: Call, facts: Facts) -> Iterator[Deny]:
         yield Deny(reason=Reason.AUDIENCE_MISMATCH, detail="the token is for another audience")
 
 
-def _link_objections(grant: Grant, chain: GrantChain, call: Call, accounts: Accounts, now: datetime) -> Iterator[Deny]:
+def _link_objections(grant: Grant, call: Call, accounts: Accounts, now: datetime) -> Iterator[Deny]:
     dead = lifeless(grant, accounts.grants.get(grant.grant_id), now)
     if dead is not None:
         yield dead
     if grant.tenant_id != call.tenant_id:
         yield Deny(reason=Reason.TENANT_MISMATCH, detail="the grant is of another tenant", grant_id=grant.grant_id)
     if call.ref.server not in grant.servers:
-        yield Deny(reason=Reason.AUDIENCE_MISMATCH, detail="the grant is for another audience", grant_id=grant.grant_id)
-        return
-    rule = grant.tools.get(call.ref)
-    if rule is None:
+        detail = "the grant is for another audience"
+        yield Deny(reason=Reason.AUDIENCE_MISMATCH, detail=detail, grant_id=grant.grant_id)
+    elif call.ref not in grant.tools:
         yield _tool_not_allowed(grant.grant_id)
-    elif (objection := _argument_objection(rule, chain, call)) is not None:
-        yield Deny(reason=objection.reason, detail=objection.detail, grant_id=grant.grant_id, pointer=objection.pointer)
 
 
-def _argument_objection(rule: ToolRule, chain: GrantChain, call: Call) -> Objection | None:
-    # A bound argument follows the run that calls, so the leaf's fields stand for every link's.
-    return check_arguments(rule, effective_arguments(chain, call), chain.leaf.bindings)
+def _argument_objections(chain: GrantChain, ref: ToolRef, arguments: JsonObject, steps: Steps) -> Iterator[Deny]:
+    """What any link has against the arguments. A bound one follows the run that calls, so the leaf's fields count."""
+    flaw = flaw_in(arguments)
+    if flaw is not None:
+        yield Deny(reason=flaw.reason, detail=flaw.detail, pointer=flaw.pointer)
+        return
+    for grant in chain.grants:
+        rule = grant.tools.get(ref)
+        found = None if rule is None else check_arguments(rule, arguments, chain.leaf.bindings, steps)
+        if found is not None:
+            yield Deny(reason=found.reason, detail=found.detail, grant_id=grant.grant_id, pointer=found.pointer)
 
 
-def widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None = None) -> Iterator[Deny]:
+def widenings(
+    child: Grant, parent: Grant, *, only: ToolRef | None = None, steps: Steps | None = None
+) -> Iterator[Deny]:
     """Every way in which a child is not within its parent; nothing for a sound pair.
 
-    At a call only the tool that is called (`refs`) is proven again; None proves every tool, as at derivation.
+    At a call only the tool that is called is proven again (`only`), out of the call's own `steps`.
     """
+    is_handed_on = (child.actor, child.child_run_id) != (parent.actor, parent.child_run_id)
     faults = (
         (child.tenant_id != parent.tenant_id, Reason.TENANT_MISMATCH, "tenantId"),
         (child.subject != parent.subject, Reason.NOT_NARROWER, "subject"),
@@ -178,6 +191,7 @@ def widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None = Non
         (child.limit.spend_ucents > parent.limit.spend_ucents, Reason.NOT_NARROWER, "maxSpendCents"),
         (child.may_redelegate and not parent.may_redelegate, Reason.REDELEGATION_DENIED, "mayRedelegate"),
         (child.depth > parent.depth and not parent.may_redelegate, Reason.REDELEGATION_DENIED, "mayRedelegate"),
+        (is_handed_on and child.depth == parent.depth, Reason.REDELEGATION_DENIED, "depth"),
         (child.depth > parent.max_depth, Reason.DEPTH_EXCEEDED, "depth"),
         (child.max_depth > parent.max_depth, Reason.DEPTH_EXCEEDED, "maxDepth"),
         (child.policy_version != parent.policy_version, Reason.NOT_NARROWER, "policyVersion"),
@@ -186,15 +200,15 @@ def widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None = Non
         if is_wider:
             detail = f"{field} is wider than the parent's"
             yield Deny(reason=reason, detail=detail, grant_id=child.grant_id, pointer=f"/{field}")
-    yield from _tool_widenings(child, parent, refs)
+    yield from _tool_widenings(child, parent, only, steps)
 
 
-def _tool_widenings(child: Grant, parent: Grant, refs: Container[ToolRef] | None) -> Iterator[Deny]:
+def _tool_widenings(child: Grant, parent: Grant, only: ToolRef | None, steps: Steps | None) -> Iterator[Deny]:
     for ref, rule in child.tools.items():
-        if refs is not None and ref not in refs:
+        if only not in (None, ref):
             continue
         parent_rule = parent.tools.get(ref)
-        refusal = None if parent_rule is None else rule_within(rule, parent_rule)
+        refusal = None if parent_rule is None else rule_within(rule, parent_rule, steps)
         if parent_rule is None:
             detail, pointer = "a tool that the parent does not have", "/allowedTools"
             yield Deny(reason=Reason.NOT_NARROWER, detail=detail, grant_id=child.grant_id, pointer=pointer)

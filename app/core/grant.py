@@ -6,7 +6,7 @@ A grant is one document everywhere: in the API, in the signed JWT and in `author
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import NamedTuple, NewType
 
@@ -121,7 +121,7 @@ class GrantChain:
 
 
 def chain_of(verified: tuple[VerifiedGrant, ...]) -> GrantChain:
-    """The chain of verified grants, root first. The only maker; raises ChainBroken."""
+    """The chain of verified grants, root first. Raises ChainBroken."""
     grants = tuple(link.grant for link in verified)
     if not grants or not grants[0].is_root or len(grants) > MAX_LINEAGE:
         raise ChainBroken("a lineage starts at a root and has a bounded length")
@@ -129,6 +129,11 @@ def chain_of(verified: tuple[VerifiedGrant, ...]) -> GrantChain:
         if not _is_child(child, parent):
             raise ChainBroken(f"{child.grant_id} is not a child of {parent.grant_id}")
     return GrantChain(grants)
+
+
+def extended(chain: GrantChain | None, child: Grant) -> GrantChain:
+    """The chain with a grant that was just made and is about to be signed; None for the chain of a root."""
+    return GrantChain((child,)) if chain is None else GrantChain((*chain.grants, child))
 
 
 def _is_child(child: Grant, parent: Grant) -> bool:
@@ -251,11 +256,13 @@ def render_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """An aware time from RFC 3339. Raises ValueError where the offset is missing."""
+    """A time in UTC from RFC 3339. Raises ValueError without an offset, or outside what a NumericDate is for."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("a time needs its offset, as in 2026-01-31T12:00:00Z")
-    return moment
+    if not 1970 < moment.year < 9999:  # noqa: PLR2004  # a day of margin for the offset on both sides
+        raise ValueError("a time is between the years 1971 and 9998")
+    return moment.astimezone(UTC)
 
 
 def _text(value: JsonValue) -> str:

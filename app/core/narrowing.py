@@ -62,9 +62,12 @@ def narrows(child: Constraint, parent: Constraint) -> Refusal | None:
     return _proven(lambda steps: _within(child, parent, steps))
 
 
-def rule_within(child: ToolRule, parent: ToolRule) -> Refusal | None:
-    """None if every call that the child's stored rule allows is proven to be allowed by the parent's."""
-    return _proven(lambda steps: _rule_within(child, parent, steps))
+def rule_within(child: ToolRule, parent: ToolRule, steps: Steps | None = None) -> Refusal | None:
+    """None if every call that the child's stored rule allows is proven to be allowed by the parent's.
+
+    `steps` are what may be spent on it and on what else is asked with them.
+    """
+    return None if child == parent else _proven(lambda own: _rule_within(child, parent, own), steps)
 
 
 def narrow_tool_rule(child: ToolRule | None, parent: ToolRule) -> ToolRule | Refusal:
@@ -81,9 +84,9 @@ def narrow_tool_rule(child: ToolRule | None, parent: ToolRule) -> ToolRule | Ref
     return rule_within(stored, parent) or stored
 
 
-def _proven(proof: Callable[[Steps], Refusal | None]) -> Refusal | None:
+def _proven(proof: Callable[[Steps], Refusal | None], steps: Steps | None = None) -> Refusal | None:
     try:
-        return proof(Steps())
+        return proof(steps or Steps())
     except OutOfSteps:
         return _unprovable("the proof would take too many steps")
     except Exception:  # noqa: BLE001 - a fault in the prover must never prove anything

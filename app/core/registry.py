@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
@@ -15,6 +16,17 @@ from app.core.grant import ClientId, ServerName, TenantId, ToolName
 from app.core.strict_json import JsonObject
 
 PLATFORM_TENANT = TenantId("platform")
+
+_NOT_CREDENTIALS: Final = frozenset(
+    {
+        "accept", "accept-charset", "accept-encoding", "connection", "content-encoding", "content-length",
+        "content-type", "cookie", "date", "expect", "host", "keep-alive", "last-event-id", "set-cookie", "te",
+        "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
+    }
+)  # fmt: skip
+"""Fields that frame a message or belong to the protocol. A cookie is a session, and sessions are never shared."""
+
+_NOT_CREDENTIALS_PREFIXES: Final = ("mcp-", "proxy-", "sec-", "content-", "if-")
 
 
 class Scope(StrEnum):
@@ -176,3 +188,9 @@ class Registration:
     clients: Mapping[ClientId, Client]
     server: ToolServer | None
     tool: Tool | None
+
+
+def may_carry_credential(header: str) -> bool:
+    """Whether a header field is free for what the gateway presents to a tool server."""
+    name = header.lower()
+    return name not in _NOT_CREDENTIALS and not name.startswith(_NOT_CREDENTIALS_PREFIXES)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import accumulate
+from json.encoder import encode_basestring
 from math import isfinite
 from typing import Final, NoReturn, TypeAlias
 
@@ -84,9 +85,7 @@ def canonical(value: JsonValue) -> bytes:
     Refuses what has no such form: integers beyond ±(2^53-1), NaN and infinities, lone surrogates, and values
     that are no JSON. Floats of any size are written, as the RFC does.
     """
-    out: list[str] = []
-    _write(value, out, MAX_DEPTH)
-    return "".join(out).encode()
+    return _written(value, MAX_DEPTH).encode()
 
 
 def walk(value: JsonValue, pointer: str = "") -> Iterator[tuple[str, JsonScalar]]:
@@ -268,44 +267,36 @@ _NORMALISERS: Final[dict[type, Callable[..., JsonValue]]] = {
 # --- writing ----------------------------------------------------------------------------------------------
 
 
-def _write(value: object, out: list[str], levels: int) -> None:
-    match value:
-        case None | bool():
-            out.append(_LITERALS[value])
-        case str():
-            out.append(_written_string(value))
-        case int():
-            out.append(str(_safe_integer(int(value), "")))
-        case float():
-            out.append(_written_float(value))
-        case list() | dict() if levels == 0:
-            raise StrictJsonError(f"the value is nested deeper than {MAX_DEPTH} levels")
-        case list():
-            _write_array(value, out, levels - 1)
-        case dict():
-            _write_object(value, out, levels - 1)
-        case _:
-            raise StrictJsonError(f"{type(value).__name__} is not a JSON type")
+def _written(value: object, levels: int) -> str:
+    # The usual types first, by one look; a subclass of them (an enum, say) is written as what it is underneath.
+    write = _WRITERS.get(type(value)) or next(
+        (write for kind, write in _WRITERS.items() if isinstance(value, kind)), None
+    )
+    if write is None:
+        raise StrictJsonError(f"{type(value).__name__} is not a JSON type")
+    return write(value, levels)
 
 
-_LITERALS: Final = {None: "null", True: "true", False: "false"}
+def _written_array(value: list[object], levels: int) -> str:
+    _refuse_bottom(levels)
+    return f"[{','.join([_written(item, levels - 1) for item in value])}]"
 
 
-def _write_array(value: list[object], out: list[str], levels: int) -> None:
-    out.append("[")
-    for index, item in enumerate(value):
-        out.append("," if index else "")
-        _write(item, out, levels)
-    out.append("]")
+def _written_object(value: dict[object, object], levels: int) -> str:
+    _refuse_bottom(levels)
+    members = [f"{encode_basestring(name)}:{_written(value[name], levels - 1)}" for name in _sorted_names(value)]
+    return f"{{{','.join(members)}}}"
 
 
-def _write_object(value: dict[object, object], out: list[str], levels: int) -> None:
-    out.append("{")
-    names = sorted((_name(name, "") for name in value), key=_utf16)
-    for index, name in enumerate(names):
-        out.append(f"{',' if index else ''}{_written_string(name)}:")
-        _write(value[name], out, levels)
-    out.append("}")
+def _refuse_bottom(levels: int) -> None:
+    if levels == 0:
+        raise StrictJsonError(f"the value is nested deeper than {MAX_DEPTH} levels")
+
+
+def _sorted_names(members: dict[object, object]) -> list[str]:
+    names = [_name(name, "") for name in members]
+    # ASCII sorts by code point as it does by UTF-16.
+    return sorted(names, key=None if all(map(str.isascii, names)) else _utf16)
 
 
 def _utf16(name: str) -> bytes:
@@ -313,12 +304,12 @@ def _utf16(name: str) -> bytes:
     return name.encode("utf-16-be")
 
 
-def _written_string(value: str) -> str:
+def _written_string(value: str, _levels: int) -> str:
     # Python escapes exactly what ECMA-262 QuoteJSONString does, in the same spelling (RFC 8785 §3.2.2.2).
-    return json.dumps(_unicode(value, ""), ensure_ascii=False)
+    return encode_basestring(_unicode(value, ""))
 
 
-def _written_float(value: float) -> str:
+def _written_float(value: float, _levels: int) -> str:
     """Number::toString of ECMA-262 (RFC 8785 §3.2.2.3); raises StrictJsonError for NaN and infinities."""
     if not isfinite(value):
         raise StrictJsonError("a number is not finite")
@@ -342,3 +333,14 @@ def _laid_out(digits: str, point_at: int) -> str:
         return f"0.{'0' * -point_at}{digits}"
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{digits[0]}{fraction}e{point_at - 1:+d}"
+
+
+_WRITERS: Final[dict[type, Callable[..., str]]] = {
+    type(None): lambda _value, _levels: "null",
+    str: _written_string,
+    bool: lambda value, _levels: "true" if value else "false",
+    int: lambda value, _levels: str(_safe_integer(int(value), "")),
+    float: _written_float,
+    list: _written_array,
+    dict: _written_object,
+}

@@ -5,7 +5,7 @@ locked accounts and goes on.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.core.audit import RecordType
 from app.core.budget import Price
@@ -20,7 +20,7 @@ from app.usecases.delegation_evidence import grant_refs
 from app.usecases.failures import Denied
 from app.usecases.load_chain import Lineage, load_lineage, window_limits
 from app.usecases.read_wish import resolve_audience
-from app.usecases.world import Caller, World, evidence
+from app.usecases.world import Caller, World, digest, evidence
 
 MAX_REF_CHARS = 200
 
@@ -103,18 +103,43 @@ def _is_ref(value: JsonValue) -> bool:
 
 
 async def authorize_call(world: World, caller: Caller, proposals: Sequence[ProposedCall]) -> list[Weighed] | Denied:
-    """The decision on each call, in order; nothing is reserved or forwarded. Recorded like any decision."""
-    async with world.store.write() as tx:
-        weighed: list[Weighed] = []
-        for proposed in proposals:
-            one = await weigh_call(tx, world, caller, proposed, lock=False)
-            if isinstance(one, Denied):
-                return one
-            weighed.append(one)
-        events = [event for one in weighed for event in one.events(world, caller, None)]
-        await tx.audit.append(caller.tenant_id, [{**event, "checkOnly": True} for event in events])
-        await tx.commit()
+    """The decision on each call, in order; nothing is reserved or forwarded. Recorded like any decision.
+
+    Each in a transaction of its own, so that a long list keeps nobody else waiting.
+    """
+    weighed: list[Weighed] = []
+    for proposed in proposals:
+        one = await _authorize(world, caller, proposed)
+        if isinstance(one, Denied):
+            return one
+        weighed.append(one)
     return weighed
+
+
+async def _authorize(world: World, caller: Caller, proposed: ProposedCall) -> Weighed | Denied:
+    async with world.store.write() as tx:
+        one = await weigh_call(tx, world, caller, proposed, lock=False)
+        if isinstance(one, Denied):
+            one = await record_unweighed(tx, world, caller, one)
+        else:
+            events = [{**event, "checkOnly": True} for event in one.events(world, caller, None)]
+            await tx.audit.append(caller.tenant_id, events)
+        await tx.commit()
+    return one
+
+
+async def record_unweighed(tx: Transaction, world: World, caller: Caller, refused: Denied) -> Denied:
+    """Append the refusal of a call that has no chain to decide about; it comes back with its decision id."""
+    decision_id = world.new_id("dec")
+    members: JsonObject = {
+        "clientId": caller.client_id,
+        "grantId": caller.grant_id,
+        "decision": "deny",
+        "reason": refused.reason.value,
+        "decisionId": decision_id,
+    }
+    await tx.audit.append(caller.tenant_id, [evidence(RecordType.TOOL_DENIED, world.clock(), members)])
+    return replace(refused, decision_id=decision_id)
 
 
 def denied(weighed: Weighed, deny: Deny) -> Denied:
@@ -144,7 +169,7 @@ async def _weigh(
     call = Call(tenant_id=caller.tenant_id, ref=ToolRef(server, proposed.name), arguments=proposed.arguments)
     clients = sorted({*lineage.clients, caller.client_id})
     registration = await tx.registry.registration(caller.tenant_id, clients, server, proposed.name)
-    if caller.audience is None and not (registration.tenant and registration.tenant.allow_grant_bearer):
+    if caller.audience is None and not _takes_grants(world, registration):
         return Denied(reason=Reason.TOKEN_INVALID, detail="a grant is no access token here: exchange it")
     now = world.clock()
     issuer = registration.clients.get(chain.root.issued_by)
@@ -165,7 +190,7 @@ async def _weigh(
         accounts=accounts,
         registration=registration,
         verdict=decide(chain, call, accounts, facts, now),
-        arguments_digest=world.vault.digest(canonical(proposed.arguments)),
+        arguments_digest=digest(world, caller.tenant_id, canonical(proposed.arguments)),
     )
 
 
@@ -186,6 +211,11 @@ def _credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
         return None
     servers = {audience.uri: audience.server for audience in chain.leaf.audience}
     return servers.get(caller.audience, NO_SERVER)
+
+
+def _takes_grants(world: World, registration: Registration) -> bool:
+    tenant = registration.tenant
+    return world.rules.allow_grant_bearer and tenant is not None and tenant.allow_grant_bearer
 
 
 def _price(registration: Registration) -> Price | None:

@@ -1,18 +1,17 @@
 """Close a grant and everything below it, at once; calls in flight under it are aborted."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.audit import RecordType
 from app.core.decision import REVOKED
-from app.core.grant import ClientId, Grant, GrantId, RunId, TenantId
-from app.core.registry import Scope
+from app.core.grant import GrantId
+from app.core.registry import Client, Scope
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
 from app.usecases.delegation_evidence import grant_refs
 from app.usecases.derive_grant import NOT_PERMITTED, sees
 from app.usecases.failures import Denied, NotFound
-from app.usecases.load_chain import Lineage, load_lineage
+from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.world import Caller, World, evidence
 
 
@@ -20,7 +19,7 @@ from app.usecases.world import Caller, World, evidence
 class Closed:
     """What a closing ended. Closing what is closed already ends nothing and is no error."""
 
-    grant: Grant
+    grant_id: GrantId
     closed: tuple[GrantId, ...]
     aborted_calls: int
 
@@ -31,61 +30,53 @@ async def close_grant(world: World, caller: Caller, grant_id: GrantId, reason: s
         lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=True)
         if lineage is None or not sees(caller, lineage):
             raise NotFound("no such grant")
-        if isinstance(lineage, Denied):
-            return lineage
-        refused = _refused(world, caller, lineage)
+        refused = await _refused(tx, world, caller, lineage)
         if refused is not None:
             return refused
-        closed = await close_subtree(tx, world, caller.client_id, lineage.chain.leaf, reason)
+        refs: JsonObject = grant_refs(lineage.chain.leaf) if isinstance(lineage, Lineage) else {"grantId": grant_id}
+        closed = await _close_subtree(tx, world, caller, refs, grant_id, reason)
         await tx.commit()
-    return Closed(grant=lineage.chain.leaf, closed=closed, aborted_calls=world.in_flight.abort(closed))
+    return Closed(grant_id=grant_id, closed=closed, aborted_calls=world.in_flight.abort(closed))
 
 
-def _refused(world: World, caller: Caller, lineage: Lineage) -> Denied | None:
+async def _refused(tx: Transaction, world: World, caller: Caller, lineage: Lineage | Denied) -> Denied | None:
+    if isinstance(lineage, Denied):
+        # A record that was tampered with can't say who may close it; an administrator must be able to.
+        return None if caller.has(Scope.ADMIN) and caller.grant_id is None else lineage
     if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
         return NOT_PERMITTED
     # A dead credential closes nothing; a live caller may close a grant that is dead already.
-    return lineage.death(world.clock()) if caller.grant_id is not None else None
+    return await death(tx, world, lineage) if caller.grant_id is not None else None
 
 
-async def close_subtree(
-    tx: Transaction, world: World, client_id: ClientId, grant: Grant, reason: str
+async def _close_subtree(
+    tx: Transaction, world: World, caller: Caller, refs: JsonObject, grant_id: GrantId, reason: str
 ) -> tuple[GrantId, ...]:
-    """Close a locked grant and its descendants, with a record for each; the caller commits and aborts flights."""
-    closed = await tx.grants.close(grant.tenant_id, grant.grant_id, reason=reason, at=world.clock())
-    runs = await tx.grants.runs_of(grant.tenant_id, closed)
-    await tx.audit.append(grant.tenant_id, _events(world, client_id, grant, reason, runs))
+    """Close a locked grant and its descendants, with a record for each, found by its own id and run."""
+    now = world.clock()
+    closed = await tx.grants.close(caller.tenant_id, grant_id, reason=reason, at=now)
+    common: JsonObject = {"clientId": caller.client_id, "closeReason": reason}
+    events: list[JsonObject] = []
+    for each, run_id in (await tx.grants.runs_of(caller.tenant_id, closed)).items():
+        below: JsonObject = {
+            "grantId": each,
+            "rootGrantId": refs.get("rootGrantId"),
+            "runId": run_id,
+            "subject": refs.get("subject"),
+            "closedWith": grant_id,
+        }
+        events.append(evidence(RecordType.DELEGATION_CLOSED, now, (refs if each == grant_id else below) | common))
+    await tx.audit.append(caller.tenant_id, events)
     return closed
 
 
-def _events(
-    world: World, client_id: ClientId, grant: Grant, reason: str, runs: Mapping[GrantId, RunId]
-) -> list[JsonObject]:
-    """A record for each grant that was open, found by its own id and run."""
-    now = world.clock()
-    common: JsonObject = {"clientId": client_id, "closeReason": reason}
-    events: list[JsonObject] = []
-    for grant_id, run_id in runs.items():
-        below: JsonObject = {
-            "grantId": grant_id,
-            "rootGrantId": grant.root_grant_id,
-            "runId": run_id,
-            "subject": grant.subject,
-            "closedWith": grant.grant_id,
-        }
-        refs = grant_refs(grant) if grant_id == grant.grant_id else below
-        events.append(evidence(RecordType.DELEGATION_CLOSED, now, refs | common))
-    return events
-
-
-async def revoke(world: World, client_id: ClientId, tenant_id: TenantId, grant_id: GrantId) -> None:
+async def revoke(world: World, client: Client, grant_id: GrantId) -> None:
     """Close a token's node as revoked (RFC 7009); another client's token is left untouched, without a word."""
+    caller = Caller(client_id=client.client_id, tenant_id=client.tenant_id)
     async with world.store.write() as tx:
-        lineage = await load_lineage(tx, world, tenant_id, grant_id, lock=True)
-        if not isinstance(lineage, Lineage):
+        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=True)
+        if not isinstance(lineage, Lineage) or not lineage.permits(caller):
             return
-        if not lineage.permits(Caller(client_id=client_id, tenant_id=tenant_id)):
-            return
-        closed = await close_subtree(tx, world, client_id, lineage.chain.leaf, REVOKED)
+        closed = await _close_subtree(tx, world, caller, grant_refs(lineage.chain.leaf), grant_id, REVOKED)
         await tx.commit()
     world.in_flight.abort(closed)

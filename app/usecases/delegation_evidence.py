@@ -12,7 +12,7 @@ from app.core.grant import ClientId, Grant, TenantId, render_grant
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
 from app.usecases.failures import Denied
-from app.usecases.world import World, evidence
+from app.usecases.world import World, digest, evidence
 
 
 def grant_refs(grant: Grant) -> JsonObject:
@@ -53,7 +53,7 @@ def _scope(world: World, grant: Grant) -> JsonObject:
     constraints: JsonValue = document["resourceConstraints"]
     return scope | {
         "maxSpendCents": ucents_to_cents(grant.limit.spend_ucents),
-        "constraintsDigest": world.vault.digest(canonical(constraints)),
+        "constraintsDigest": digest(world, grant.tenant_id, canonical(constraints)),
     }
 
 
@@ -71,7 +71,8 @@ async def record_refusal(
         "clientId": client_id,
         "decision": "deny",
         "reason": denied.reason.value,
-        "pointer": denied.pointer,
+        # Only which member it was: what stands below is named by the caller, and so may be anything.
+        "pointer": None if denied.pointer is None else "/".join(denied.pointer.split("/")[:2]),
         "decisionId": decision_id,
     }
     refs = {} if parent is None else grant_refs(parent)

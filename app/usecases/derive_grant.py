@@ -1,19 +1,18 @@
 """Derive a child from a grant: the one place where a node is added below another, for REST and OAuth alike."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from app.core.attenuation import Birth, attenuate
 from app.core.budget import Amount
-from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, TenantId
+from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, extended
 from app.core.narrowing import Refusal
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
 from app.ports import Transaction
 from app.usecases.delegation_evidence import creation_events, record_refusal
 from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound
-from app.usecases.load_chain import Lineage, load_lineage
+from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import SignedGrant, active_client, refusal_of, sized
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
 from app.usecases.world import Caller, World
@@ -21,14 +20,18 @@ from app.usecases.world import Caller, World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parties:
-    """For whom a node is made, and by whom."""
+    """For whom a node is made, and by whom; `as_grant` where it is a delegation grant and no token's node.
+
+    `lifetime` is the most where the request has no expiry, `max_lifetime` the most in any case.
+    """
 
     actor: str
     issued_by: Client
     holder: ClientId
     child_run_id: RunId
-    redelegates: bool
+    as_grant: bool
     lifetime: timedelta
+    max_lifetime: timedelta | None = None
 
     @property
     def ceiling(self) -> Amount | None:
@@ -90,7 +93,7 @@ async def _derive(
 ) -> Node | Denied:
     if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
         return NOT_PERMITTED
-    dead = lineage.death(world.clock())
+    dead = await death(tx, world, lineage)
     if dead is not None and caller.grant_id is None:
         raise DeadGrant(dead.reason, dead.detail)
     issuer = await active_client(tx, caller.tenant_id, caller.client_id, "")
@@ -105,7 +108,7 @@ async def _derive(
         issued_by=issuer,
         holder=holding.client_id,
         child_run_id=fields.child_run_id or RunId(world.new_id("run")),
-        redelegates=True,
+        as_grant=True,
         lifetime=issuer.ceiling.max_lifetime,
     )
     return await add_node(tx, world, lineage, fields, parties)
@@ -148,9 +151,14 @@ async def add_node(
         left=lineage.left,
         ceiling=parties.ceiling,
         lifetime=parties.lifetime,
-        redelegates=parties.redelegates,
+        as_grant=parties.as_grant,
     )
-    return refusal_of(child) if isinstance(child, Refusal) else await _store(tx, world, lineage, sized(world, child))
+    if isinstance(child, Refusal):
+        return refusal_of(child)
+    if parties.max_lifetime is not None and child.expires_at - child.issued_at > parties.max_lifetime:
+        detail = "an access token may not live that long; a delegation grant may"
+        return Denied(reason=Reason.NOT_NARROWER, detail=detail, pointer="/expiresAt")
+    return await _store(tx, world, lineage, sized(world, child))
 
 
 async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields) -> Denied | None:
@@ -159,24 +167,14 @@ async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: Narrow
         return Denied(reason=Reason.TENANT_MISMATCH, detail="the grant is of another tenant", pointer="/tenantId")
     if await tx.grants.children(parent.tenant_id, parent.grant_id) >= world.rules.max_children_per_grant:
         raise Conflict("the grant has as many children as it may have")
-    if not await all_active(tx, parent.tenant_id, lineage.clients):
-        return Denied(reason=Reason.GRANT_REVOKED, detail="the grant was revoked")
-    return None
-
-
-async def all_active(tx: Transaction, tenant_id: TenantId, clients: Iterable[ClientId]) -> bool:
-    """Whether the tenant and all of these clients of it are active."""
-    tenant = await tx.registry.tenant(tenant_id)
-    if tenant is None or not tenant.active:
-        return False
-    for client_id in clients:
-        if isinstance(await active_client(tx, tenant_id, client_id, ""), Denied):
-            return False
-    return True
+    # The root's account is locked, so nobody else adds to the tree meanwhile.
+    if await tx.grants.tree_size(parent.tenant_id, parent.root_grant_id) >= world.rules.max_grants_per_tree:
+        raise Conflict("the tree of grants is as large as it may be")
+    return await death(tx, world, lineage)
 
 
 async def _store(tx: Transaction, world: World, lineage: Lineage, child: Grant) -> Node:
-    chain = GrantChain((*lineage.chain.grants, child))
+    chain = extended(lineage.chain, child)
     signed = world.signer.sign_grant(child, chain.actors)
     claims_run = child.child_run_id != lineage.chain.leaf.child_run_id
     await tx.grants.add(child, signed, [grant.grant_id for grant in chain.grants], claims_run=claims_run)

@@ -15,7 +15,7 @@ from app.ports import TokenRefused, Transaction
 from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal
 from app.usecases.derive_grant import NOT_PERMITTED, Node, Parties, add_node
 from app.usecases.failures import Denied, Malformed
-from app.usecases.load_chain import Lineage, load_lineage
+from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import active_client
 from app.usecases.read_wish import NarrowingFields, resolve_audience
 from app.usecases.world import Caller, World
@@ -65,12 +65,13 @@ async def exchange_token(world: World, client: Client, request: ExchangeRequest)
             await tx.commit()
             return refused
         token_id = world.new_id("at")
+        exchanged = _issue(world, client, made, request, token_id)
         events = [exchange_event(world, client.client_id, made.grant, request.requested_token_type, token_id)]
         if request.requested_token_type == DELEGATION_GRANT:
             events = [*creation_events(world, client.client_id, made.grant), *events]
         await tx.audit.append(client.tenant_id, events)
         await tx.commit()
-    return _issue(world, client, made, request, token_id)
+    return exchanged
 
 
 async def _subject(tx: Transaction, world: World, client: Client, request: ExchangeRequest) -> Lineage | Denied:
@@ -105,7 +106,7 @@ async def _exchange(
 ) -> Node | Denied:
     if not lineage.permits(Caller(client_id=client.client_id, tenant_id=client.tenant_id)):
         return NOT_PERMITTED
-    dead = lineage.death(world.clock())
+    dead = await death(tx, world, lineage)
     if dead is not None:
         return dead
     subject = lineage.chain.leaf
@@ -125,7 +126,8 @@ async def _exchange(
         issued_by=client,
         holder=ClientId(actor),
         child_run_id=run,
-        redelegates=asks_for_grant or (actor, run) != (subject.actor, subject.child_run_id),
+        as_grant=asks_for_grant,
+        max_lifetime=None if asks_for_grant else world.rules.max_access_token_lifetime,
         lifetime=client.ceiling.max_lifetime if asks_for_grant else world.rules.access_token_lifetime,
     )
     uris = tuple(item.uri for item in audience)
@@ -166,7 +168,10 @@ async def _audience(
 def _issue(world: World, client: Client, node: Node, request: ExchangeRequest, token_id: str) -> Exchanged:
     grant = node.grant
     is_grant = request.requested_token_type == DELEGATION_GRANT
-    token = node.signed if is_grant else world.signer.sign_access_token(_claims(client, node.chain, token_id))
+    try:
+        token = node.signed if is_grant else world.signer.sign_access_token(_claims(client, node.chain, token_id))
+    except ValueError as error:
+        raise Malformed("", f"the token can't be issued: {error}") from error
     return Exchanged(
         token=token,
         issued_token_type=request.requested_token_type,

@@ -4,7 +4,7 @@ A denial is a value (`Denied`): a rule of the core refused, with its reason. A f
 request was malformed, named nothing that exists, or met something in the way.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.core.reasons import Reason
 
@@ -73,15 +73,13 @@ class CallInFlight(Conflict):
     retry_after_seconds = 1
 
 
-@dataclass
 class ToolServerFailed(Failure):
     """The call provably did not reach the tool; nothing was charged."""
 
-    detail: str
-    call_id: str
-    decision_id: str
-    timed_out: bool
-    code: str = field(default="tool_server_unavailable", init=False)
+    code = "tool_server_unavailable"
 
-    def __post_init__(self) -> None:
-        super().__init__(self.detail)
+    def __init__(self, detail: str, call_id: str, decision_id: str, *, timed_out: bool) -> None:
+        super().__init__(detail)
+        self.call_id = call_id
+        self.decision_id = decision_id
+        self.timed_out = timed_out

@@ -7,33 +7,50 @@ reconciler finds the reservation past its deadline and charges its maximum.
 
 import asyncio
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import reduce
+from urllib.parse import urlsplit
 
 from app.core.audit import RecordType
 from app.core.budget import Charge, ReservationState, charge_for, ucents_to_cents
 from app.core.decision import Account, Allow, Deny
 from app.core.grant import GrantId
+from app.core.reasons import Reason
 from app.core.registry import Transport
 from app.core.strict_json import JsonObject, JsonValue, canonical
-from app.ports import AlreadyExists, CallRecord, Outcome, Settlement, Transaction, UpstreamAnswer, UpstreamRequest
-from app.usecases.authorize_call import ProposedCall, Weighed, denied, weigh_call
-from app.usecases.failures import CallInFlight, Denied, IdempotencyConflict, ToolServerFailed
+from app.ports import (
+    AlreadyExists,
+    CallRecord,
+    Outcome,
+    Settlement,
+    StoreUnavailable,
+    Transaction,
+    UpstreamAnswer,
+    UpstreamRequest,
+)
+from app.usecases.authorize_call import ProposedCall, Weighed, denied, record_unweighed, weigh_call
+from app.usecases.failures import CallInFlight, Denied, Failure, IdempotencyConflict, ToolServerFailed
 from app.usecases.tool_credential import credential_headers
-from app.usecases.world import Caller, World, evidence
+from app.usecases.world import Caller, World, digest, evidence
 
-RESULT_PURPOSE = "call-result"
 CLOSED_DETAIL = "the grant was closed while the call was running"
+STILL_RUNNING = "the first call with this idempotency key has not ended yet"
+UNRECORDED_DETAIL = "the call ended, but how could not be recorded; it is charged its maximum"
+REDACTED = "[redacted]"
+MIN_SECRET_CHARS = 8
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """An allowed call whose budget is held."""
+    """An allowed call whose budget is held, and the request that is about to be sent."""
 
     weighed: Weighed
     allow: Allow
     record: CallRecord
+    request: UpstreamRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,20 +88,26 @@ async def _reserve(world: World, caller: Caller, proposed: ProposedCall) -> Rese
     async with world.store.write() as tx:
         weighed = await weigh_call(tx, world, caller, proposed, lock=True)
         if isinstance(weighed, Denied):
-            return weighed
-        repeated = await _repeated(tx, world, weighed)
-        if repeated is not None:
-            return repeated
+            refused = await record_unweighed(tx, world, caller, weighed)
+            await tx.commit()
+            return refused
+        first = await _first(tx, weighed)
+        if first is not None:
+            repeated = await _repeated(tx, world, caller, weighed, first)
+            await tx.commit()
+            return _answer_to(repeated)
         call_id = world.new_id("call")
         if isinstance(weighed.verdict, Deny):
             await tx.audit.append(caller.tenant_id, weighed.events(world, caller, call_id))
             await tx.commit()
             return denied(weighed, weighed.verdict)
         record = _record(world, weighed, weighed.verdict, call_id)
+        # Before anything is held: what can't be sent costs nothing.
+        request = _upstream_request(world, weighed, weighed.verdict, call_id)
         await _hold(tx, record)
         await tx.audit.append(caller.tenant_id, weighed.events(world, caller, call_id))
         await tx.commit()
-    return Reserved(weighed=weighed, allow=weighed.verdict, record=record)
+    return Reserved(weighed=weighed, allow=weighed.verdict, record=record, request=request)
 
 
 async def _hold(tx: Transaction, record: CallRecord) -> None:
@@ -92,27 +115,45 @@ async def _hold(tx: Transaction, record: CallRecord) -> None:
         await tx.ledger.reserve(record)
     except AlreadyExists as error:
         # Another grant of the same run took the key a moment ago, so its call has just begun.
-        raise CallInFlight("the first call with this idempotency key has not ended yet") from error
+        raise CallInFlight(STILL_RUNNING) from error
 
 
-async def _repeated(tx: Transaction, world: World, weighed: Weighed) -> Forwarded | None:
-    """The first answer to this idempotency key. A dead grant or a foreign token gets the denial instead."""
+async def _first(tx: Transaction, weighed: Weighed) -> CallRecord | None:
+    """The call that took this idempotency key. A call that is refused anyway, but for its budget, is no repeat."""
     key = weighed.proposed.idempotency_key
-    if key is None or (isinstance(weighed.verdict, Deny) and weighed.verdict.precedes_budget):
+    if key is None:
+        return None
+    if isinstance(weighed.verdict, Deny) and weighed.verdict.reason is not Reason.BUDGET_EXCEEDED:
         return None
     leaf = weighed.chain.leaf
-    first = await tx.ledger.repeated(leaf.tenant_id, leaf.child_run_id, weighed.call.ref.server, key)
-    if first is None:
-        return None
+    return await tx.ledger.repeated(leaf.tenant_id, leaf.child_run_id, weighed.call.ref.server, key)
+
+
+async def _repeated(
+    tx: Transaction, world: World, caller: Caller, weighed: Weighed, first: CallRecord
+) -> Forwarded | Failure:
+    """The first answer again, or why there is none; either is on record."""
+    answer: Forwarded | Failure
     if first.request_digest != _request_digest(world, weighed):
-        raise IdempotencyConflict("the idempotency key was used for another call")
-    if first.outcome is None:
-        raise CallInFlight("the first call with this idempotency key has not ended yet")
-    return _remembered(world, first, first.outcome)
+        answer = IdempotencyConflict("the idempotency key was used for another call")
+    elif first.outcome is None:
+        answer = CallInFlight(STILL_RUNNING)
+    else:
+        answer = _remembered(world, first, first.outcome)
+    refusal = answer.code if isinstance(answer, Failure) else None
+    members = weighed.refs(caller, first.call_id) | {"refusal": refusal}
+    await tx.audit.append(caller.tenant_id, [evidence(RecordType.TOOL_REPEATED, world.clock(), members)])
+    return answer
+
+
+def _answer_to(repeated: Forwarded | Failure) -> Forwarded:
+    if isinstance(repeated, Failure):
+        raise repeated
+    return repeated
 
 
 def _remembered(world: World, first: CallRecord, outcome: Outcome) -> Forwarded:
-    stored = None if first.result is None else json.loads(world.vault.open(first.result, RESULT_PURPOSE))
+    stored = None if first.result is None else json.loads(world.vault.open(first.result, _result_purpose(first)))
     return Forwarded(
         call_id=first.call_id,
         decision_id=first.decision_id,
@@ -152,20 +193,20 @@ def _record(world: World, weighed: Weighed, allow: Allow, call_id: str) -> CallR
 
 def _request_digest(world: World, weighed: Weighed) -> str:
     ref = weighed.call.ref
-    return world.vault.digest(canonical([ref.server, ref.tool, weighed.proposed.arguments]))
+    return digest(world, weighed.chain.leaf.tenant_id, canonical([ref.server, ref.tool, weighed.proposed.arguments]))
 
 
 # --- between: the network ----------------------------------------------------------------------------------
 
 
 async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
-    answer = await _forward(world, reserved)
-    return await _settle(world, caller, reserved, answer)
+    answer = _redacted(await _forward(world, reserved), reserved.request)
+    return await _settle_durably(world, caller, reserved, answer)
 
 
 async def _forward(world: World, reserved: Reserved) -> UpstreamAnswer:
     chain = reserved.weighed.chain
-    request = asyncio.create_task(world.upstream.call(_upstream_request(world, reserved)))
+    request = asyncio.create_task(world.upstream.call(reserved.request))
     lineage = [grant.grant_id for grant in chain.grants]
     with world.in_flight.track(chain.leaf.tenant_id, lineage, request) as flight:
         try:
@@ -176,8 +217,7 @@ async def _forward(world: World, reserved: Reserved) -> UpstreamAnswer:
             return UpstreamAnswer(outcome=Outcome.UNKNOWN, detail=CLOSED_DETAIL)
 
 
-def _upstream_request(world: World, reserved: Reserved) -> UpstreamRequest:
-    weighed = reserved.weighed
+def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str) -> UpstreamRequest:
     server, tool, leaf = weighed.registration.server, weighed.registration.tool, weighed.chain.leaf
     assert server is not None, "an allowed call has a tool server"
     assert tool is not None, "an allowed call has a tool"
@@ -186,7 +226,7 @@ def _upstream_request(world: World, reserved: Reserved) -> UpstreamRequest:
         "act": weighed.chain.actors,
         "tenant_id": leaf.tenant_id,
         "grant_id": leaf.grant_id,
-        "call_id": reserved.record.call_id,
+        "call_id": call_id,
         "tool": tool.name,
     }
     return UpstreamRequest(
@@ -194,41 +234,90 @@ def _upstream_request(world: World, reserved: Reserved) -> UpstreamRequest:
         endpoint=server.endpoint,
         tool=tool.name,
         http=tool.http,
-        arguments=reserved.allow.arguments,
+        arguments=allow.arguments,
         headers=credential_headers(world, server, claims),
         timeout_seconds=server.timeout_seconds,
         max_response_bytes=server.max_response_bytes,
-        session_key=f"{leaf.tenant_id}/{server.name}/{leaf.child_run_id}",
+        session_key=f"{leaf.tenant_id}\0{server.name}\0{leaf.child_run_id}",
     )
+
+
+def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswer:
+    """The answer without what the gateway alone may know, should a tool repeat it: its credential, its endpoint.
+
+    A secret shorter than eight characters is left, since it would be found in every other word.
+    """
+    secrets = {part for value in request.headers.values() for part in (value, value.removeprefix("Bearer "))}
+    secrets |= {request.endpoint, urlsplit(request.endpoint).netloc}
+    hidden = sorted((secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS), key=len, reverse=True)
+    return replace(answer, result=_without(answer.result, hidden))
+
+
+def _without(value: JsonValue, hidden: Sequence[str]) -> JsonValue:
+    if isinstance(value, str):
+        return _text_without(value, hidden)
+    if isinstance(value, list):
+        return [_without(item, hidden) for item in value]
+    if isinstance(value, dict):
+        return {_text_without(name, hidden): _without(member, hidden) for name, member in value.items()}
+    return value
+
+
+def _text_without(text: str, hidden: Sequence[str]) -> str:
+    return reduce(lambda rest, secret: rest.replace(secret, REDACTED), hidden, text)
 
 
 # --- after: one transaction --------------------------------------------------------------------------------
 
 
+async def _settle_durably(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer) -> Forwarded:
+    """Settle, however often it takes while the hold lasts. What then is not recorded is not known."""
+    wait = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            return await _settle(world, caller, reserved, answer)
+        except StoreUnavailable:
+            if world.clock() >= reserved.record.deadline_at:
+                return _unrecorded(reserved)
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, LAST_RETRY_SECONDS)
+
+
+def _unrecorded(reserved: Reserved) -> Forwarded:
+    record = reserved.record
+    return Forwarded(
+        call_id=record.call_id,
+        decision_id=record.decision_id,
+        grant_id=record.grant_id,
+        outcome=Outcome.UNKNOWN,
+        result=None,
+        charged_ucents=record.hold.spend_ucents,
+        detail=UNRECORDED_DETAIL,
+        result_available=False,
+    )
+
+
 async def _settle(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer) -> Forwarded:
     record, leaf = reserved.record, reserved.weighed.chain.leaf
+    raw = canonical(answer.result)
     state, charge = _charge(reserved, answer)
     ending = Settlement(
         state=state,
         charged_ucents=charge.ucents,
         outcome=answer.outcome,
         result=_sealed(world, reserved, answer),
-        result_digest=world.vault.digest(canonical(answer.result)),
+        result_digest=digest(world, leaf.tenant_id, raw),
     )
     async with world.store.write() as tx:
         settled = await tx.ledger.settle(leaf.tenant_id, record.call_id, ending, world.clock())
         if settled is not None:
-            event = _ending_event(world, caller, reserved, answer, charge, ending)
-            await tx.audit.append(leaf.tenant_id, [event])
+            event = _ending_event(world, caller, reserved, answer, charge, len(raw))
+            await tx.audit.append(leaf.tenant_id, [event | {"resultDigest": ending.result_digest}])
         accounts = await tx.ledger.accounts(leaf.tenant_id, [leaf.grant_id])
         await tx.commit()
     if answer.outcome is Outcome.UNSENT:
-        raise ToolServerFailed(
-            answer.detail or "the tool server can't be reached",
-            record.call_id,
-            record.decision_id,
-            answer.timed_out,
-        )
+        detail = answer.detail or "the tool server can't be reached"
+        raise ToolServerFailed(detail, record.call_id, record.decision_id, timed_out=answer.timed_out)
     return _forwarded(reserved, answer, ending, accounts)
 
 
@@ -255,7 +344,12 @@ def _sealed(world: World, reserved: Reserved, answer: UpstreamAnswer) -> bytes |
     if reserved.record.idempotency_key is None:
         return None
     kept: JsonObject = {"result": answer.result, "detail": answer.detail}
-    return world.vault.seal(canonical(kept), RESULT_PURPOSE)
+    return world.vault.seal(canonical(kept), _result_purpose(reserved.record))
+
+
+def _result_purpose(record: CallRecord) -> str:
+    # Sealed for its own call: results can't be swapped in the store.
+    return f"call-result:{record.tenant_id}/{record.call_id}"
 
 
 _ENDINGS: Mapping[Outcome, RecordType] = {
@@ -267,14 +361,13 @@ _ENDINGS: Mapping[Outcome, RecordType] = {
 
 
 def _ending_event(
-    world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer, charge: Charge, ending: Settlement
+    world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer, charge: Charge, result_bytes: int
 ) -> JsonObject:
     members = reserved.weighed.refs(caller, reserved.record.call_id) | {
         "outcome": answer.outcome.value,
         "costCents": ucents_to_cents(charge.ucents),
         "costOverrun": True if charge.overrun else None,
-        "resultDigest": ending.result_digest,
-        "resultBytes": len(canonical(answer.result)),
+        "resultBytes": result_bytes,
         "abortedByClose": True if answer.detail == CLOSED_DETAIL else None,
     }
     return evidence(_ENDINGS[answer.outcome], world.clock(), members)

@@ -1,6 +1,6 @@
 """A grant's whole lineage, each link's signature verified, with the accounts that say what became of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -32,11 +32,6 @@ class Lineage:
         """Every client that the chain rests on: who issued and who holds each link."""
         return frozenset(client for grant in self.chain.grants for client in (grant.issued_by, grant.holder))
 
-    def death(self, now: datetime) -> Denied | None:
-        """Why the chain no longer lives, or None."""
-        dead = dead_link(self.chain, self.accounts, now)
-        return None if dead is None else Denied(reason=dead.reason, detail=dead.detail)
-
     def permits(self, caller: Caller) -> bool:
         """Whether the caller may derive from, exchange or close the leaf.
 
@@ -51,6 +46,27 @@ class Lineage:
 
 
 UNVERIFIABLE = Denied(reason=Reason.TOKEN_INVALID, detail="the grant's record can't be verified")
+
+
+async def death(tx: Transaction, world: World, lineage: Lineage) -> Denied | None:
+    """Why a chain no longer lives: a link is closed or out of its time, or whom it rests on is disabled."""
+    dead = dead_link(lineage.chain, lineage.accounts, world.clock())
+    if dead is not None:
+        return Denied(reason=dead.reason, detail=dead.detail)
+    if not await _all_active(tx, lineage.chain.leaf.tenant_id, lineage.clients):
+        return Denied(reason=Reason.GRANT_REVOKED, detail="the grant was revoked")
+    return None
+
+
+async def _all_active(tx: Transaction, tenant_id: TenantId, clients: Iterable[ClientId]) -> bool:
+    tenant = await tx.registry.tenant(tenant_id)
+    if tenant is None or not tenant.active:
+        return False
+    for client_id in clients:
+        client = await tx.registry.client(client_id)
+        if client is None or not client.active or client.tenant_id != tenant_id:
+            return False
+    return True
 
 
 async def load_lineage(

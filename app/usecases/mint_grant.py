@@ -7,13 +7,13 @@ from app.core.attenuation import Birth, mint
 from app.core.grant import (
     ClientId,
     Grant,
-    GrantChain,
     GrantId,
     RunId,
     ServerName,
     TenantId,
     ToolName,
     ToolRef,
+    extended,
     render_grant,
 )
 from app.core.narrowing import Refusal
@@ -61,7 +61,7 @@ async def mint_grant(world: World, caller: Caller, request: MintRequest) -> Sign
             refused = await record_refusal(tx, world, caller.client_id, caller.tenant_id, made)
             await tx.commit()
             return refused
-        signed = world.signer.sign_grant(made, GrantChain((made,)).actors)
+        signed = world.signer.sign_grant(made, extended(None, made).actors)
         await tx.grants.add(made, signed, (made.grant_id,), claims_run=True)
         await tx.audit.append(made.tenant_id, creation_events(world, caller.client_id, made))
         await tx.commit()

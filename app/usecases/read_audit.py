@@ -1,6 +1,7 @@
 """Pages of the audit log: the tenant's own, nobody else's."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from app.core.audit import AuditRecord
@@ -32,10 +33,17 @@ async def read_audit(
     tenant = audited_tenant(caller, tenant_id)
     if isinstance(tenant, Denied):
         return tenant
-    async with world.store.read() as tx:
+    # A search by text reads the whole log where little of it matches.
+    queue = nullcontext() if where.text is None else world.long_reads.turn()
+    if where.text is not None and world.long_reads.full:
+        return TOO_MANY_READERS
+    async with queue, world.store.read() as tx:
         records = await tx.audit.page(tenant, where, after_seq=after_seq, newest_first=newest_first, limit=limit + 1)
     page = records[:limit]
     return AuditPage(records=page, next_seq=page[-1].seq if len(records) > limit else None)
+
+
+TOO_MANY_READERS = Denied(reason=Reason.RATE_LIMITED, detail="the log is being read by as many as may; try again")
 
 
 def audited_tenant(caller: Caller, named: TenantId | None) -> TenantId | Denied:

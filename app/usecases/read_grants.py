@@ -1,6 +1,8 @@
 """What a caller may know of grants: one, a page of them, and a lineage. Others' grants do not exist for it."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -8,10 +10,10 @@ from app.core.decision import Account, lifeless
 from app.core.grant import ChainBroken, Grant, GrantId
 from app.core.reasons import Reason
 from app.core.registry import Scope
-from app.ports import GrantFilter, StoredGrant, TokenRefused
+from app.ports import GrantFilter, StoredGrant, TokenRefused, Transaction
 from app.usecases.derive_grant import sees
 from app.usecases.failures import Denied, NotFound
-from app.usecases.load_chain import load_lineage, verified_grant
+from app.usecases.load_chain import Lineage, death, load_lineage, verified_grant
 from app.usecases.world import Caller, World
 
 ACTIVE = "active"
@@ -34,6 +36,14 @@ class GrantView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPage:
+    """Grants, and where the next page starts."""
+
+    views: Sequence[GrantView]
+    next: GrantId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LineageView:
     """A grant's ancestors, root first, and its subtree, parents first and itself the first."""
 
@@ -45,45 +55,63 @@ class LineageView:
 async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantView | Denied:
     """One grant. Raises NotFound for what the caller may not see."""
     async with world.store.read() as tx:
-        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
-        if lineage is None or not sees(caller, lineage):
-            raise NotFound("no such grant")
+        lineage = await _seen(tx, world, caller, grant_id)
         stored = await tx.grants.chain(caller.tenant_id, grant_id)
-    return lineage if isinstance(lineage, Denied) else view(world, stored[-1])
+    return lineage if isinstance(lineage, Denied) else _view(world, stored[-1])
 
 
 async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> LineageView | Denied:
-    """Ancestors and subtree with usage. A caller that sees only its own grants is shown no ancestors' others."""
-    limit = world.rules.max_subtree
+    """A grant's ancestors and the first of its subtree, with usage."""
+    limit = world.rules.max_lineage_rows
     async with world.store.read() as tx:
-        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
-        if lineage is None or not sees(caller, lineage):
-            raise NotFound("no such grant")
+        lineage = await _seen(tx, world, caller, grant_id)
         if isinstance(lineage, Denied):
             return lineage
         stored = await tx.grants.chain(caller.tenant_id, grant_id)
         subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
     return LineageView(
-        ancestors=tuple(view(world, link) for link in stored[:-1]),
-        subtree=tuple(view(world, link) for link in subtree[:limit]),
+        ancestors=tuple([_view(world, link) for link in stored[:-1]]),
+        subtree=tuple(await _views(world, subtree[:limit])),
         truncated=len(subtree) > limit,
     )
 
 
 async def list_grants(
     world: World, caller: Caller, where: GrantFilter, *, before: GrantId | None, limit: int
-) -> Sequence[GrantView] | Denied:
+) -> GrantPage | Denied:
     """A page, newest first: every grant of the tenant for those who may see it whole, else the caller's own."""
     if caller.grant_id is not None or not (caller.has(Scope.GRANTS_READ) or caller.sees_whole_tenant):
         detail = "listing grants needs the scope grants:read"
         return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail, scope=Scope.GRANTS_READ)
     scoped = where if caller.sees_whole_tenant else replace(where, visible_to=caller.client_id)
     async with world.store.read() as tx:
-        stored = await tx.grants.page(caller.tenant_id, scoped, before=before, limit=limit)
-    return [view(world, link) for link in stored]
+        stored = await tx.grants.page(caller.tenant_id, scoped, before=before, limit=limit + 1)
+    following = stored[limit - 1].grant_id if len(stored) > limit else None
+    return GrantPage(views=await _views(world, stored[:limit]), next=following)
 
 
-def view(world: World, stored: StoredGrant) -> GrantView:
+async def _seen(tx: Transaction, world: World, caller: Caller, grant_id: GrantId) -> Lineage | Denied:
+    """The lineage of a grant that the caller may see, unless what it is called with is dead. Raises NotFound."""
+    lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
+    if lineage is None or not sees(caller, lineage):
+        raise NotFound("no such grant")
+    if isinstance(lineage, Lineage) and caller.grant_id is not None:
+        return await death(tx, world, lineage) or lineage
+    return lineage
+
+
+async def _views(world: World, stored: Sequence[StoredGrant]) -> list[GrantView]:
+    """Those whose record can be verified: one that was tampered with must not hide the others."""
+    views: list[GrantView] = []
+    for link in stored:
+        with suppress(NotFound):
+            views.append(_view(world, link))
+        # Verifying takes a while where documents are large; others are served in between.
+        await asyncio.sleep(0)
+    return views
+
+
+def _view(world: World, stored: StoredGrant) -> GrantView:
     """A stored grant for its readers, its own signature verified. Raises NotFound where it does not hold."""
     try:
         grant = verified_grant(world, stored).grant

@@ -4,6 +4,8 @@ from app.core.audit import RecordType
 from app.core.budget import ReservationState, ucents_to_cents
 from app.core.strict_json import JsonObject
 from app.ports import CallRecord, Outcome, Settlement
+from app.usecases.delegation_evidence import grant_refs
+from app.usecases.load_chain import verified_chain
 from app.usecases.world import World, evidence
 
 BATCH = 100
@@ -17,9 +19,14 @@ async def reconcile_calls(world: World) -> int:
     """
     async with world.store.read() as tx:
         overdue = await tx.ledger.overdue(world.clock(), BATCH)
-    expired = 0
+    expired, failure = 0, None
     for call in overdue:
-        expired += await _expire(world, call)
+        try:
+            expired += await _expire(world, call)
+        except Exception as error:  # noqa: BLE001  # one that can't be settled must not keep the others
+            failure = error
+    if failure is not None:
+        raise failure
     return expired
 
 
@@ -29,17 +36,15 @@ async def _expire(world: World, call: CallRecord) -> bool:
         settled = await tx.ledger.settle(call.tenant_id, call.call_id, ending, world.clock())
         if settled is None:
             return False
-        await tx.audit.append(call.tenant_id, [_event(world, call)])
+        chain = verified_chain(world, await tx.grants.chain(call.tenant_id, call.grant_id))
+        refs: JsonObject = {"grantId": call.grant_id} if chain is None else grant_refs(chain.leaf)
+        await tx.audit.append(call.tenant_id, [_event(world, call, refs)])
         await tx.commit()
     return True
 
 
-def _event(world: World, call: CallRecord) -> JsonObject:
-    grants = [account for account in call.accounts if account.startswith("gr_")]
+def _event(world: World, call: CallRecord, refs: JsonObject) -> JsonObject:
     members: JsonObject = {
-        "grantId": call.grant_id,
-        "rootGrantId": grants[0] if grants else None,
-        "runId": call.run_id,
         "toolServer": call.server,
         "tool": call.tool,
         "callId": call.call_id,
@@ -48,4 +53,4 @@ def _event(world: World, call: CallRecord) -> JsonObject:
         "costCents": ucents_to_cents(call.hold.spend_ucents),
         "cause": "reservation_deadline",
     }
-    return evidence(RecordType.TOOL_OUTCOME_UNKNOWN, world.clock(), members)
+    return evidence(RecordType.TOOL_OUTCOME_UNKNOWN, world.clock(), refs | members)

@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from app.core.grant import ServerName, TenantId
-from app.core.registry import Credential, CredentialType, ToolServer
+from app.core.registry import Credential, CredentialType, ToolServer, may_carry_credential
 from app.ports import AlreadyExists, Transaction, Vault
 from app.usecases.administration import (
     Change,
@@ -46,17 +46,6 @@ _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 
 _FIELD_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]{0,4094}[\x21-\x7e])?")
 """Visible ASCII, blanks only inside (RFC 9110 §5.5): nothing that ends a line."""
-
-_NOT_CREDENTIALS: Final = frozenset(
-    {
-        "accept", "accept-charset", "accept-encoding", "connection", "content-encoding", "content-length",
-        "content-type", "cookie", "date", "expect", "host", "keep-alive", "last-event-id", "set-cookie", "te",
-        "trailer", "transfer-encoding", "upgrade", "user-agent", "via",
-    }
-)  # fmt: skip
-"""Fields that frame a message or belong to the protocol. A cookie is a session, and sessions are never shared."""
-
-_NOT_CREDENTIALS_PREFIXES: Final = ("mcp-", "proxy-", "sec-", "content-", "if-")
 
 _UNREADABLE: Final = b"\n"
 """No header's value."""
@@ -272,17 +261,12 @@ def _check_credential(wish: CredentialWish) -> None:
             raise Malformed(f"/credential/{member}", fault)
     if wish.header is not None and not _FIELD_NAME.fullmatch(wish.header):
         raise Malformed("/credential/header", "must be the name of a header field")
-    if wish.header is not None and _is_protocol_field(wish.header):
+    if wish.header is not None and not may_carry_credential(wish.header):
         raise Malformed("/credential/header", "must not be a header field of the protocol itself")
     if wish.value is not None and not _FIELD_VALUE.fullmatch(wish.value):
         raise Malformed(
             "/credential/value", "must be at most 4096 visible ASCII characters, with blanks only between them"
         )
-
-
-def _is_protocol_field(header: str) -> bool:
-    name = header.lower()
-    return name in _NOT_CREDENTIALS or name.startswith(_NOT_CREDENTIALS_PREFIXES)
 
 
 def _sealed(vault: Vault, server: ToolServer, wish: CredentialWish) -> Credential:

@@ -1,6 +1,5 @@
 """What every use case is given: the ports, the clock and the service's own rules. Nothing is global."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from app.core.strict_json import JsonObject, JsonValue
 from app.ports import Clock, NewId, SchemaValidator, Signer, Store, Upstream, Vault
 from app.usecases.allowance import Allowance
 from app.usecases.in_flight import InFlight
+from app.usecases.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,13 +21,14 @@ class Rules:
     issuer: str
     default_grant_lifetime: timedelta = timedelta(minutes=10)
     access_token_lifetime: timedelta = timedelta(minutes=10)
+    max_access_token_lifetime: timedelta = timedelta(hours=1)
     upstream_token_lifetime: timedelta = timedelta(minutes=1)
     settle_grace: timedelta = timedelta(seconds=15)
     max_children_per_grant: int = 1000
-    max_subtree: int = 5000
+    max_grants_per_tree: int = 2000
+    max_lineage_rows: int = 200
     max_grant_bytes: int = 65_536
     max_page_rows: int = 500
-    max_checks: int = 100
     allow_grant_bearer: bool = True
 
     @property
@@ -50,8 +51,10 @@ class World:
     rules: Rules
     in_flight: InFlight = field(default_factory=InFlight)
     strangers: Allowance = field(default_factory=Allowance)
-    hashing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
-    """How many secrets are hashed at once: each takes a core for a while, and strangers may ask for it."""
+    hashing: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=16))
+    """Slow hashes of secrets: each takes a core for a while, and strangers may ask for it."""
+    long_reads: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))
+    """Reads of a whole log: each holds a connection for as long as the log is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,11 @@ class Caller:
     def sees_whole_tenant(self) -> bool:
         """Administrators and auditors see every grant of the tenant; others their own and what is below."""
         return self.has(Scope.ADMIN) or self.has(Scope.AUDIT_READ) or self.is_platform
+
+
+def digest(world: World, tenant_id: TenantId, content: bytes) -> str:
+    """A keyed digest of a tenant's content: equal content of two tenants does not look equal."""
+    return world.vault.digest(tenant_id.encode() + b"\0" + content)
 
 
 def stamp(moment: datetime) -> str:

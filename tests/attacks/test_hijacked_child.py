@@ -87,7 +87,9 @@ async def test_a_call_after_expiry_is_refused(stage: Stage) -> None:
     while reason == "none":  # bounded by the test's time-out; the grant lives for one second
         response = await stage.api.call(token, stage.support, "search", CASES)
         reason = "none" if response.is_success or response.status_code == 403 else refused(response, 401)
-    assert reason == "token_expired"
+    # The moment may come between the look at the token and the decision; after it there is no doubt.
+    assert reason in {"token_expired", "grant_expired"}
+    assert refused(await stage.api.call(token, stage.support, "search", CASES), 401) == "token_expired"
     assert (await stage.records(type="tool.denied"))[-1]["reason"] == "token_expired"
     assert refused(await stage.api.call(grant["grant"], stage.support, "search", CASES), 401) == "grant_expired"
 

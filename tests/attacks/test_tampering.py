@@ -8,6 +8,9 @@ import asyncpg
 import pytest
 from sqlalchemy import make_url
 
+from app.core.audit import Head, append
+from app.core.grant import TenantId
+from app.core.strict_json import canonical
 from tests.api_client import made, refused
 from tests.attacks.stage import Stage
 
@@ -86,6 +89,56 @@ async def test_a_tail_cut_off_is_found(stage: Stage, execute: Execute) -> None:
     cut = "DELETE FROM audit_records WHERE tenant_id = :tenant AND seq >= :seq"
     await asyncio.to_thread(execute, cut, tenant=stage.tenant, seq=last)
     assert (await stage.api.verify(stage.tenant, stage.auditor))["fault"]["seq"] == last
+
+
+HEADS = {
+    "removed": "DELETE FROM audit_heads WHERE tenant_id = :tenant AND :seq > 0",
+    "moved back": "UPDATE audit_heads SET seq = :seq - 1, hash = (SELECT prev_hash FROM audit_records"
+    " WHERE tenant_id = :tenant AND seq = :seq) WHERE tenant_id = :tenant",
+    "moved back before the first": "UPDATE audit_heads SET seq = 0, hash = (SELECT prev_hash FROM audit_records"
+    " WHERE tenant_id = :tenant AND seq = 1) WHERE tenant_id = :tenant AND :seq > 0",
+}
+
+
+@pytest.mark.parametrize("what", HEADS)
+async def test_a_log_that_goes_on_beyond_its_head_is_found(stage: Stage, execute: Execute, what: str) -> None:
+    """Whoever hides the newest records leaves them where they are, and only the head says that there are fewer."""
+    last = (await a_history(stage))[-1]
+    await asyncio.to_thread(execute, HEADS[what], tenant=stage.tenant, seq=last)
+    verified = await stage.api.verify(stage.tenant, stage.auditor)
+    assert not verified["ok"]
+    assert verified["fault"]["seq"] == (last if what == "moved back" else 1)
+    assert "beyond its head" in verified["fault"]["detail"]
+
+
+async def test_a_record_forged_beyond_the_head_is_found(stage: Stage, execute: Execute) -> None:
+    """Even one that follows the last record as it should: pages would show it."""
+    await a_history(stage)
+    newest = (await stage.records())[-1]
+    forged = append(Head(seq=newest["seq"], hash=newest["hash"]), TenantId(stage.tenant), {"type": "tool.executed"})
+    add = (
+        "INSERT INTO audit_records (tenant_id, seq, body, prev_hash, hash, type)"
+        " VALUES (:tenant, :seq, :body, :prev, :hash, 'tool.executed')"
+    )
+    text = canonical(forged.body).decode()
+    row = {"tenant": stage.tenant, "seq": forged.seq, "body": text, "prev": forged.prev_hash, "hash": forged.hash}
+    await asyncio.to_thread(execute, add, **row)
+    verified = await stage.api.verify(stage.tenant, stage.auditor)
+    assert not verified["ok"]
+    assert verified["fault"]["seq"] == forged.seq
+
+
+async def test_a_record_forged_far_beyond_the_head_is_found(stage: Stage, execute: Execute) -> None:
+    last = (await stage.records())[-1]["seq"]
+    copy = (
+        "INSERT INTO audit_records (tenant_id, seq, body, prev_hash, hash, type)"
+        " SELECT tenant_id, seq + 1000, body, prev_hash, hash, type FROM audit_records"
+        " WHERE tenant_id = :tenant AND seq = :seq"
+    )
+    await asyncio.to_thread(execute, copy, tenant=stage.tenant, seq=last)
+    verified = await stage.api.verify(stage.tenant, stage.auditor)
+    assert not verified["ok"]
+    assert verified["fault"]["seq"] == last + 1
 
 
 async def test_another_tenants_log_is_not_touched_by_a_fault(stage: Stage, execute: Execute) -> None:

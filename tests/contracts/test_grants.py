@@ -26,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 OTHER_TENANT = TenantId("other")
 SIBLING = a_child(ROOT, grant_id=GrantId("gr_root_d"), child_run_id=RunId("run_d"))
+OTHER_ROOT = a_grant(grant_id=GrantId("gr_b"), root_grant_id=GrantId("gr_b"), child_run_id=RunId("run_b"))
 # Its id continues the child's, but it is not below it.
 NAMESAKE = a_child(ROOT, grant_id=GrantId("gr_root_c0"), child_run_id=RunId("run_c0"))
 
@@ -81,7 +82,7 @@ async def test_a_grant_of_another_tenant_is_not_there(store: Store) -> None:
         assert await tx.grants.subtree(OTHER_TENANT, ROOT.grant_id, 10) == ()
         assert await tx.grants.page(OTHER_TENANT, GrantFilter(), before=None, limit=10) == ()
         assert await tx.grants.children(OTHER_TENANT, ROOT.grant_id) == 0
-        assert await tx.grants.run(OTHER_TENANT, ROOT.child_run_id) is None
+        assert await tx.grants.tree_size(OTHER_TENANT, ROOT.grant_id) == 0
         assert await tx.grants.close(OTHER_TENANT, ROOT.grant_id, reason="cancelled", at=NOW) == ()
         assert await tx.grants.closed_among([(OTHER_TENANT, ROOT.grant_id)]) == frozenset()
 
@@ -104,7 +105,6 @@ async def test_a_claimed_run_is_refused_to_the_next_grant_and_leaves_no_trace_of
             await tx.grants.add(rival, "signed", lineage_of(rival), claims_run=True)
         await tx.commit()
     async with store.read() as tx:
-        assert await tx.grants.run(ACME, ROOT.child_run_id) == ROOT.grant_id
         assert await tx.grants.chain(ACME, rival.grant_id) == ()
 
 
@@ -115,13 +115,7 @@ async def test_a_node_of_the_same_run_needs_no_claim(store: Store) -> None:
         await tx.grants.add(node, "signed", lineage_of(ROOT, node), claims_run=False)
         await tx.commit()
     async with store.read() as tx:
-        assert await tx.grants.run(ACME, ROOT.child_run_id) == ROOT.grant_id
         assert len(await tx.grants.chain(ACME, node.grant_id)) == 2
-
-
-async def test_a_run_that_nobody_claimed_has_no_grant(store: Store) -> None:
-    async with store.read() as tx:
-        assert await tx.grants.run(ACME, RunId("run_unknown")) is None
 
 
 async def test_a_child_without_its_parent_is_a_callers_bug(store: Store) -> None:
@@ -171,6 +165,21 @@ async def test_children_are_counted_directly_below_and_closed_ones_too(store: St
     async with store.read() as tx:
         assert await tx.grants.children(ACME, ROOT.grant_id) == 2
         assert await tx.grants.children(ACME, GRANDCHILD.grant_id) == 0
+
+
+async def test_a_tree_is_counted_whole_and_closed_grants_too(store: Store) -> None:
+    await add_chain(store, ROOT, CHILD, GRANDCHILD)
+    await add_below(store, (ROOT,), SIBLING)
+    await add_chain(store, OTHER_ROOT)
+    await add_chain(store, replace(ROOT, tenant_id=OTHER_TENANT))
+    await close(store, CHILD.grant_id)
+    async with store.write() as tx:
+        assert await tx.grants.tree_size(ACME, ROOT.grant_id) == 4
+        assert await tx.grants.tree_size(ACME, OTHER_ROOT.grant_id) == 1
+        assert await tx.grants.tree_size(ACME, CHILD.grant_id) == 0
+        new = a_child(CHILD, grant_id=GrantId("gr_new"), child_run_id=RunId("run_new"))
+        await tx.grants.add(new, "signed", lineage_of(ROOT, CHILD, new), claims_run=True)
+        assert await tx.grants.tree_size(ACME, ROOT.grant_id) == 5
 
 
 async def test_pages_go_from_the_newest_to_the_oldest(store: Store) -> None:

@@ -20,7 +20,7 @@ from tests.contracts.examples import (
     reserve,
     settle,
 )
-from tests.samples import ACME, NOW, a_grant
+from tests.samples import ACME, NOW
 
 pytestmark = pytest.mark.anyio
 
@@ -371,20 +371,6 @@ async def test_overdue_calls_are_the_pending_ones_past_their_deadline_the_most_o
         assert [call.call_id for call in overdue] == ["later", "late"]
         assert await tx.ledger.overdue(NOW + timedelta(seconds=5), 1) == overdue[:1]
         assert await tx.ledger.overdue(NOW, 10) == ()
-
-
-async def test_pending_calls_are_found_by_the_grants_they_were_made_under(store: Store) -> None:
-    await add_both(store)
-    await add_chain(store, a_grant(grant_id=GrantId("gr_b"), root_grant_id=GrantId("gr_b"), child_run_id=RunId("b")))
-    await reserve(store, a_record("call_1"))
-    await reserve(store, a_record("call_2", grant_id=CHILD.grant_id))
-    await reserve(store, a_record("call_3", grant_id=CHILD.grant_id))
-    await reserve(store, a_record("call_4", grant_id=GrantId("gr_b"), accounts=("gr_b",)))
-    await settle(store, "call_3", an_ending())
-    async with store.read() as tx:
-        assert [call.call_id for call in await tx.ledger.pending_under(ACME, BOTH)] == ["call_1", "call_2"]
-        assert await tx.ledger.pending_under(OTHER_TENANT, BOTH) == ()
-        assert await tx.ledger.pending_under(ACME, []) == ()
 
 
 async def test_a_key_that_nobody_used_has_no_call(store: Store) -> None:

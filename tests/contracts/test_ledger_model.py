@@ -120,10 +120,6 @@ class Books(RuleBasedStateMachine):
     def look_for_overdue(self, seconds: int, limit: int) -> None:
         self.both(*(_overdue(store, NOW + timedelta(seconds=seconds), limit) for store in self.stores))
 
-    @rule()
-    def look_at_pending(self) -> None:
-        self.both(*(_pending(store) for store in self.stores))
-
     @invariant()
     def books_agree_and_add_up(self) -> None:
         budgets = self.both(*(_budgets(store) for store in self.stores))
@@ -163,11 +159,6 @@ async def _close(store: Store, grant_id: GrantId) -> tuple[GrantId, ...]:
 async def _overdue(store: Store, now: Any, limit: int) -> tuple[CallRecord, ...]:  # noqa: ANN401
     async with store.read() as tx:
         return await tx.ledger.overdue(now, limit)
-
-
-async def _pending(store: Store) -> tuple[CallRecord, ...]:
-    async with store.read() as tx:
-        return await tx.ledger.pending_under(ACME, lineage_of(*CHAIN, SIBLING))
 
 
 async def _budgets(store: Store) -> tuple[Budget, ...]:

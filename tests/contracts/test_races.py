@@ -10,12 +10,13 @@ import pytest
 
 from app.core import audit
 from app.core.budget import Amount, ReservationState
-from app.core.grant import GrantId, RunId
+from app.core.grant import GrantId, RunId, ServerName
 from app.ports import AlreadyExists, CallRecord, Outcome, Store
 from tests.contracts.examples import (
     CHILD,
     ONE_CALL,
     ROOT,
+    SERVER,
     a_record,
     account,
     add_chain,
@@ -23,6 +24,7 @@ from tests.contracts.examples import (
     an_event,
     lineage_of,
     posted_and_pending,
+    register,
     reserve,
     reserve_if_it_fits,
     settle,
@@ -91,6 +93,23 @@ async def a_run_goes_to_exactly_one(stores: Sequence[Store]) -> None:
         except AlreadyExists:
             return False
         return True
+
+    assert sum(await at_once(stores, 20, attempt)) == 1
+
+
+async def an_audience_goes_to_exactly_one(stores: Sequence[Store]) -> None:
+    await register(stores[0])
+
+    async def attempt(store: Store, number: int) -> bool:
+        rival = replace(SERVER, name=ServerName(f"server_{number}"), audience="https://tools.example/wanted")
+        async with store.write() as tx:
+            try:
+                await tx.registry.put_server(rival)
+            except AlreadyExists:
+                # The transaction goes on, without the server that was refused.
+                return await tx.registry.server(ACME, rival.name) is not None
+            await tx.commit()
+            return True
 
     assert sum(await at_once(stores, 20, attempt)) == 1
 
@@ -211,7 +230,7 @@ async def the_audit_chain_has_no_gap(stores: Sequence[Store]) -> None:
     await at_once(stores, 60, attempt)
     async with stores[0].read() as tx:
         head = await tx.audit.head(ACME)
-        records = [record async for record in tx.audit.read(ACME, after_seq=0, until_seq=head.seq)]
+        records = [record async for record in tx.audit.read(ACME)]
     assert head.seq == len(records) == 45
     assert audit.verify(records, head) is None
 
@@ -220,6 +239,7 @@ RACES = (
     the_last_unit_goes_to_exactly_one,
     an_idempotency_key_goes_to_exactly_one,
     a_run_goes_to_exactly_one,
+    an_audience_goes_to_exactly_one,
     a_call_ends_exactly_once,
     a_window_is_made_exactly_once,
     nothing_lives_below_a_closed_grant,

@@ -198,16 +198,6 @@ async def test_a_removed_tool_is_gone_and_removed_once(store: Store) -> None:
         assert await tx.registry.tools(ACME, TOOL.server) == ()
 
 
-async def test_a_removed_tool_server_takes_its_tools_along(store: Store) -> None:
-    await register(store)
-    async with store.write() as tx:
-        assert await tx.registry.remove_server(ACME, SERVER.name)
-        assert not await tx.registry.remove_server(ACME, SERVER.name)
-        assert await tx.registry.tool(ACME, TOOL.server, TOOL.name) is None
-        await tx.registry.add_server(SERVER)
-        assert await tx.registry.tools(ACME, SERVER.name) == ()
-
-
 async def test_a_tool_without_its_server_is_a_callers_bug(store: Store) -> None:
     with pytest.raises(AssertionError):
         await put(store, TENANT, TOOL)

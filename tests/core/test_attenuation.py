@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core.attenuation import Birth, Ceiling, Wish, attenuate, mint
 from app.core.budget import Amount
 from app.core.decision import widenings
-from app.core.grant import MAX_LINEAGE, Grant, GrantChain, GrantId, RunId
+from app.core.grant import MAX_LINEAGE, Grant, GrantChain, GrantId, ToolName, ToolRef
 from app.core.narrowing import Refusal
 from app.core.reasons import Reason
 from tests.samples import (
@@ -51,7 +51,7 @@ def derived(
     *,
     left: Amount = PLENTY,
     ceiling: Amount | None = None,
-    redelegates: bool = True,
+    as_grant: bool = True,
     birth: Birth | None = None,
 ) -> Grant | Refusal:
     return attenuate(
@@ -61,8 +61,13 @@ def derived(
         left=left,
         ceiling=ceiling,
         lifetime=timedelta(hours=1),
-        redelegates=redelegates,
+        as_grant=as_grant,
     )
+
+
+def same(chain: GrantChain) -> Birth:
+    """The birth of a node for the actor and run that the chain's leaf has: no redelegation."""
+    return a_birth(actor=chain.leaf.actor, child_run_id=chain.leaf.child_run_id)
 
 
 def refused(result: Grant | Refusal) -> tuple[str, Reason]:
@@ -101,6 +106,18 @@ def test_a_root_above_its_clients_ceiling_is_refused(changes: dict[str, object],
 def test_a_root_for_another_subject_needs_the_ceilings_word() -> None:
     assert refused(minted(a_wish(), subject="user:ada")) == ("/subject", Reason.NOT_NARROWER)
     assert isinstance(minted(a_wish(), a_ceiling(subjects=frozenset({"user:ada"})), subject="user:ada"), Grant)
+
+
+def test_a_beginning_in_the_past_is_no_earlier_than_now() -> None:
+    grant = minted(a_wish(not_before=NOW - timedelta(days=400)))
+    assert isinstance(grant, Grant)
+    assert grant.not_before == NOW
+
+
+def test_a_tool_with_a_slash_does_not_pass_for_another_servers_tool() -> None:
+    disguised = ToolRef(SUPPORT.server, ToolName("billing/refund"))
+    ceiling = a_ceiling(allowed_tools=frozenset({"billing/refund"}))
+    assert refused(minted(a_wish(tools={disguised: None}), ceiling))[0] == "/allowedTools"
 
 
 def test_a_ceiling_of_nothing_lets_nothing_be_granted() -> None:
@@ -165,12 +182,13 @@ def test_a_widened_argument_is_refused_at_its_place() -> None:
 def test_redelegation_needs_the_parents_word() -> None:
     chain = a_chain(a_grant(may_redelegate=False))
     assert refused(derived(chain, Wish()))[1] is Reason.REDELEGATION_DENIED
-    assert isinstance(derived(chain, Wish(), redelegates=False), Grant)
+    assert refused(derived(chain, Wish(), as_grant=False))[1] is Reason.REDELEGATION_DENIED
+    assert isinstance(derived(chain, Wish(), as_grant=False, birth=same(chain)), Grant)
 
 
 def test_redelegation_can_not_be_turned_on_again() -> None:
     chain = a_chain(a_grant(may_redelegate=False))
-    result = derived(chain, Wish(may_redelegate=True), redelegates=False)
+    result = derived(chain, Wish(may_redelegate=True), as_grant=False, birth=same(chain))
     assert refused(result)[1] is Reason.REDELEGATION_DENIED
 
 
@@ -178,7 +196,8 @@ def test_depth_is_used_by_redelegation_and_bounded() -> None:
     parent = a_grant(max_depth=1)
     child = a_child(parent)
     assert refused(derived(a_chain(parent, child), Wish()))[1] is Reason.DEPTH_EXCEEDED
-    token = derived(a_chain(parent, child), Wish(), redelegates=False)
+    chain = a_chain(parent, child)
+    token = derived(chain, Wish(), as_grant=False, birth=same(chain))
     assert isinstance(token, Grant)
     assert token.depth == child.depth
 
@@ -187,7 +206,8 @@ def test_a_lineage_has_a_bounded_length_without_redelegation_too() -> None:
     grants = [a_grant()]
     while len(grants) < MAX_LINEAGE:
         grants.append(a_child(grants[-1], grant_id=GrantId(f"gr_{len(grants)}"), depth=0))
-    assert refused(derived(a_chain(*grants), Wish(), redelegates=False))[1] is Reason.DEPTH_EXCEEDED
+    chain = a_chain(*grants)
+    assert refused(derived(chain, Wish(), as_grant=False, birth=same(chain)))[1] is Reason.DEPTH_EXCEEDED
 
 
 def test_a_child_never_starts_before_its_parent() -> None:
@@ -226,10 +246,10 @@ parents = st.sampled_from(
 
 
 @given(parents, wishes, st.booleans(), st.integers(0, 10))
-def test_whatever_is_derived_is_within_its_parent(parent: Grant, wish: Wish, redelegates: bool, calls: int) -> None:
+def test_whatever_is_derived_is_within_its_parent(parent: Grant, wish: Wish, as_grant: bool, calls: int) -> None:
     left = Amount(tool_calls=calls, spend_ucents=1_000_000)
-    birth = a_birth(child_run_id=RunId("run_new") if redelegates else parent.child_run_id)
-    child = derived(a_chain(parent), wish, left=left, redelegates=redelegates, birth=birth)
+    birth = a_birth() if as_grant else same(a_chain(parent))
+    child = derived(a_chain(parent), wish, left=left, as_grant=as_grant, birth=birth)
     if isinstance(child, Grant):
         assert not list(widenings(child, parent))
         assert child.limit.within(left)

@@ -6,11 +6,13 @@ import pytest
 
 from app.core.constraints import (
     KINDS,
+    Bindings,
     ConstraintInvalid,
     Objection,
     ToolRule,
     check_arguments,
     fill_bindings,
+    flaw_in,
     parse_tool_rule,
     render_tool_rule,
 )
@@ -28,8 +30,13 @@ def rule_of(document: JsonValue) -> ToolRule:
     return parse_tool_rule(document, pointer="")
 
 
+def checked(rule: ToolRule, arguments: JsonObject, bindings: Bindings) -> Objection | None:
+    """As a decision does: first that nothing is in there that no rule may look at, then the rule."""
+    return flaw_in(arguments) or check_arguments(rule, arguments, bindings)
+
+
 def check(document: JsonValue, arguments: JsonObject) -> Objection | None:
-    return check_arguments(rule_of(document), arguments, BINDINGS)
+    return checked(rule_of(document), arguments, BINDINGS)
 
 
 def verdict(constraint: JsonValue, value: JsonValue) -> Reason | None:
@@ -369,7 +376,7 @@ def test_filling_in_invents_no_object_and_overwrites_nothing() -> None:
     ]
     for given in calls:
         assert fill_bindings(rule, given, BINDINGS) == given
-        assert check_arguments(rule, given, BINDINGS) is not None
+        assert checked(rule, given, BINDINGS) is not None
 
 
 def test_a_bound_argument_may_be_restated_if_equal() -> None:
@@ -389,7 +396,7 @@ def test_binding_to_a_field_that_the_grant_lacks_refuses_every_call(bindings: di
     for arguments in calls:
         filled = fill_bindings(rule, arguments, bindings)
         assert filled == arguments
-        objection = check_arguments(rule, filled, bindings)
+        objection = checked(rule, filled, bindings)
         assert objection is not None
         assert objection.reason == OUTSIDE
 

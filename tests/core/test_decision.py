@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from app.core.budget import Amount, Budget, Price, Usage
 from app.core.constraints import Objection
 from app.core.decision import Account, Allow, Deny, decide
-from app.core.grant import GrantId, TenantId, ToolName, ToolRef
+from app.core.grant import MAX_LINEAGE, GrantId, RunId, TenantId, ToolName, ToolRef
 from app.core.reasons import Reason
+from app.core.strict_json import JsonValue
 from tests.samples import (
     BILLING,
     NOW,
@@ -134,6 +135,40 @@ def test_a_stored_child_wider_than_its_parent_permits_nothing(changes: dict[str,
     parent = a_grant()
     chain = a_chain(parent, a_child(parent, **changes))
     assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is reason
+
+
+@pytest.mark.parametrize("changes", [{"actor": "somebody else"}, {"child_run_id": RunId("another run")}])
+def test_a_stored_child_for_another_actor_or_run_that_used_no_depth_permits_nothing(changes: dict[str, object]) -> None:
+    parent = a_grant(may_redelegate=False, max_depth=0)
+    same = {"actor": parent.actor, "child_run_id": parent.child_run_id, "depth": 0}
+    chain = a_chain(parent, a_child(parent, **(same | {"may_redelegate": False} | changes)))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is Reason.REDELEGATION_DENIED
+
+
+def test_a_chain_that_takes_too_many_steps_is_refused_and_soon() -> None:
+    """Two orders of the same alternatives prove each other, but no faster than their number squared."""
+    clauses: list[JsonValue] = [{"allOf": [{"prefix": f"{n:03}"}, {"str": {"maxLength": 9}}]} for n in range(250)]
+    orders = [clauses, clauses[::-1]]
+    grants = [a_grant(tools={SEARCH: rule({"q": {"anyOf": orders[0]}})})]
+    for index in range(1, MAX_LINEAGE):
+        grants.append(
+            a_child(
+                grants[-1],
+                grant_id=GrantId(f"gr_{index}"),
+                depth=0,
+                child_run_id=grants[0].child_run_id,
+                tools={SEARCH: rule({"q": {"anyOf": orders[index % 2]}})},
+            )
+        )
+    chain = a_chain(*grants)
+    verdict = decide(chain, a_call({"q": "249"}), accounts_of(chain), facts(), NOW)
+    assert reason_of(verdict) in {Reason.ARGUMENT_INVALID, Reason.NARROWING_UNPROVABLE}
+
+
+def test_a_flaw_is_found_under_any_and_before_any_rule_looks() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule({"*": {"any": True}})}))
+    verdict = decide(chain, a_call({"q": [{"deep": "e\u0301"}]}), accounts_of(chain), facts(), NOW)
+    assert reason_of(verdict) is Reason.ARGUMENT_INVALID
 
 
 def test_a_child_of_a_parent_that_may_not_redelegate_permits_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from enum import IntEnum, StrEnum
 from math import isfinite
 
 import pytest
@@ -229,6 +230,19 @@ def test_what_is_canonical_is_read_back_and_written_the_same(value: JsonValue) -
 
 def test_names_sort_by_utf_16_and_not_by_code_point() -> None:
     assert canonical({"\ufb33": 1, "\U0001f600": 2}) == '{"\U0001f600":2,"\ufb33":1}'.encode()
+    assert canonical({"\ufb33": 1, "a": 3, "\U0001f600": 2}) == '{"a":3,"\U0001f600":2,"\ufb33":1}'.encode()
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+def test_an_enum_is_written_as_its_value() -> None:
+    assert canonical([Colour.RED, Number.ONE, {Colour.RED: True}]) == b'["red",1,{"red":true}]'
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ JWKS = {"keys": [{**json.loads(jwt.algorithms.OKPAlgorithm.to_jwk(KEY.public_key
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[ToolUpstream]:
-    upstream = ToolUpstream(allow_private_addresses=True)
+    upstream = ToolUpstream(addresses="loopback")
     yield upstream
     await upstream.aclose()
 

@@ -7,17 +7,58 @@ read without it, since what is not known might restrict.
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Hashable, Iterable
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache
+from threading import Lock
 from types import NoneType
 from typing import Any, NewType, TypeVar, cast, get_args, get_origin
 
 Record = TypeVar("Record")
 
 CACHED_DOCUMENTS = 4096
+CACHED_CHARS = 2_000_000
+"""Of text; what is read from it takes several times as much."""
+
+Key = tuple[type, str, tuple[tuple[str, str], ...]]
+
+
+class RecordCache:
+    """The records that were read last, by kind, text and columns: bounded in number and in what their texts weigh.
+
+    Several threads use it.
+    """
+
+    def __init__(self, *, documents: int, chars: int) -> None:
+        self._documents = documents
+        self._chars = chars
+        self._held_chars = 0
+        self._records: OrderedDict[Key, object] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Key) -> object | None:
+        with self._lock:
+            record = self._records.get(key)
+            if record is not None:
+                self._records.move_to_end(key)
+            return record
+
+    def put(self, key: Key, record: object) -> None:
+        with self._lock:
+            if key in self._records or len(key[1]) > self._chars:
+                return
+            self._records[key] = record
+            self._held_chars += len(key[1])
+            while len(self._records) > self._documents or self._held_chars > self._chars:
+                (_, text, _), _ = self._records.popitem(last=False)
+                self._held_chars -= len(text)
+
+
+# Records are immutable and a text has one meaning, so reading it once is enough: calls read the same few.
+_cache = RecordCache(documents=CACHED_DOCUMENTS, chars=CACHED_CHARS)
 
 
 def dump(record: object, *, without: Collection[str] = ()) -> str:
@@ -29,13 +70,15 @@ def dump(record: object, *, without: Collection[str] = ()) -> str:
 
 def load(kind: type[Record], document: str, **columns: str) -> Record:
     """The record of a document and its columns. Raises ValueError for a document of another version."""
-    return cast("Record", _load(cast("Hashable", kind), document, **columns))
+    key = (kind, document, tuple(columns.items()))
+    record = _cache.get(key)
+    if record is None:
+        record = _read(kind, document, columns)
+        _cache.put(key, record)
+    return cast("Record", record)
 
 
-# Records are immutable and a text has one meaning, so reading it once is enough: calls read the same few.
-@lru_cache(maxsize=CACHED_DOCUMENTS)
-def _load(kind: Hashable, document: str, **columns: str) -> object:
-    assert isinstance(kind, type)
+def _read(kind: type, document: str, columns: Mapping[str, str]) -> object:
     members = json.loads(document)
     unknown = members.keys() - _hints(kind).keys()
     if unknown:

@@ -44,8 +44,8 @@ class SqlGrants:
     async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
         return await self._unit.run(_children, tenant_id, grant_id)
 
-    async def run(self, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
-        return await self._unit.run(_run, tenant_id, run_id)
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
+        return await self._unit.run(_tree_size, tenant_id, root_grant_id)
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         return await self._unit.run(_close, tenant_id, grant_id, reason, at)
@@ -221,12 +221,16 @@ _COUNT_CHILDREN = (
 )
 
 
-def _run(connection: Connection, tenant_id: TenantId, run_id: RunId) -> GrantId | None:
-    found = connection.execute(_CLAIMED, {"tenant": tenant_id, "run": run_id}).scalar()
-    return None if found is None else GrantId(found)
+def _tree_size(connection: Connection, tenant_id: TenantId, root_grant_id: GrantId) -> int:
+    return connection.execute(_COUNT_TREE, {"tenant": tenant_id, "root": root_grant_id}).scalar_one()
 
 
-_CLAIMED = select(runs.c.grant_id).where(runs.c.tenant_id == word("tenant"), runs.c.run_id == word("run"))
+# Answered from the index alone.
+_COUNT_TREE = (
+    select(func.count())
+    .select_from(grants)
+    .where(grants.c.tenant_id == word("tenant"), grants.c.root_grant_id == word("root"))
+)
 
 # --- closing ----------------------------------------------------------------------------------------------
 

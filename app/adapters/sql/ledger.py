@@ -18,10 +18,10 @@ from app.adapters.sql.statements import (
     AnyRow,
     AnySelect,
     Values,
+    has_row_locks,
     insert_missing,
     insert_new,
     insert_rows,
-    slices,
     word,
     words,
 )
@@ -61,9 +61,6 @@ class SqlLedger:
 
     async def overdue(self, now: datetime, limit: int) -> tuple[CallRecord, ...]:
         return await self._unit.run(_overdue, now, limit)
-
-    async def pending_under(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> tuple[CallRecord, ...]:
-        return await self._unit.run(_pending_under, tenant_id, tuple(grants))
 
 
 # --- accounts ---------------------------------------------------------------------------------------------
@@ -277,19 +274,6 @@ _OVERDUE = (
 )
 
 
-def _pending_under(connection: Connection, tenant_id: TenantId, grants: tuple[GrantId, ...]) -> tuple[CallRecord, ...]:
-    found = [
-        _call_of(row)
-        for some in slices(grants)
-        for row in connection.execute(_PENDING_UNDER, {"tenant": tenant_id, "ids": some})
-    ]
-    return tuple(sorted(found, key=lambda call: call.call_id))
-
-
-_PENDING_UNDER = select(calls).where(
-    calls.c.state == "pending", calls.c.tenant_id == word("tenant"), calls.c.grant_id.in_(words("ids"))
-)
-
 # --- settling ---------------------------------------------------------------------------------------------
 
 _ONE_CALL = and_(calls.c.tenant_id == word("tenant"), calls.c.call_id == word("call"))
@@ -304,7 +288,8 @@ def _settle(
     if before is None or not before.state.may_become(ending.state):
         return None
     # The accounts are locked before the call is changed, as everywhere; which they are never changes.
-    connection.execute(_LOCK, {"tenant": tenant_id, "ids": before.accounts}).all()
+    if has_row_locks(connection):
+        connection.execute(_LOCK, {"tenant": tenant_id, "ids": before.accounts}).all()
     if connection.execute(_END, _ending_values(before, ending, at)).rowcount == 0:
         # Somebody else settled it before the accounts were ours: now they are, and its state is certain.
         return _settle(connection, tenant_id, call_id, ending, at)

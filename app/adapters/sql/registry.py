@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, literal, null, select, union, union_all
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.adapters.sql.documents import dump, load
@@ -48,9 +49,6 @@ class SqlRegistry:
 
     async def put_server(self, server: ToolServer) -> None:
         await self._unit.run(_put_server, server)
-
-    async def remove_server(self, tenant_id: TenantId, name: ServerName) -> bool:
-        return await self._unit.run(_remove_server, tenant_id, name)
 
     async def server(self, tenant_id: TenantId, name: ServerName) -> ToolServer | None:
         return await self._unit.run(_server, tenant_id, name)
@@ -168,16 +166,20 @@ def _add_server(connection: Connection, server: ToolServer) -> None:
 
 
 def _put_server(connection: Connection, server: ToolServer) -> None:
+    _refuse_taken_audience(connection, server)
+    try:
+        with connection.begin_nested():
+            insert_or_replace(connection, tool_servers, _server_row(server))
+    except IntegrityError:
+        # Perhaps somebody else took it a moment ago: what they committed is in sight now.
+        _refuse_taken_audience(connection, server)
+        raise
+
+
+def _refuse_taken_audience(connection: Connection, server: ToolServer) -> None:
     other = _server_for(connection, server.tenant_id, server.audience)
     if other is not None and other.name != server.name:
         raise AlreadyExists("audience")
-    insert_or_replace(connection, tool_servers, _server_row(server))
-
-
-def _remove_server(connection: Connection, tenant_id: TenantId, name: ServerName) -> bool:
-    connection.execute(delete(tools).where(tools.c.tenant_id == tenant_id, tools.c.server == name))
-    own = (tool_servers.c.tenant_id == tenant_id, tool_servers.c.name == name)
-    return connection.execute(delete(tool_servers).where(*own)).rowcount == 1
 
 
 def _server(connection: Connection, tenant_id: TenantId, name: ServerName) -> ToolServer | None:

@@ -50,7 +50,8 @@ class SqliteUnit:
         """Roll back what was not committed, once the thread is done with what it may still be doing."""
         if self._step is not None:
             await asyncio.wait([self._step])
-            await asyncio.get_running_loop().run_in_executor(self._executor, self._close)
+        if self._connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._close, self._connection)
 
     async def _in_thread(self, step: Callable[[], T]) -> T:
         future = asyncio.get_running_loop().run_in_executor(self._executor, step)
@@ -67,16 +68,17 @@ class SqliteUnit:
     def _commit(self) -> None:
         if self._connection is not None:
             self._connection.commit()
+            # In the same step, since each is a change of threads and a commit is the last thing a unit does.
+            self._close(self._connection)
 
-    def _close(self) -> None:
-        if self._connection is None:
-            return
+    def _close(self, connection: Connection) -> None:
+        self._connection = None
         try:
-            self._connection.close()
+            connection.close()
         except DBAPIError:
             # What was committed is committed; what was not is gone with the connection.
-            self._connection.invalidate()
-            self._connection.close()
+            connection.invalidate()
+            connection.close()
 
 
 class SqliteDatabase:

@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from app.adapters.upstream import http
+from app.adapters.upstream.addresses import AddressPolicy
 from app.adapters.upstream.client import LostError, NotSentError, UnusableError, UpstreamClient
 from app.adapters.upstream.mcp import McpTools
 from app.core.registry import Transport
@@ -21,20 +22,20 @@ MAX_SESSIONS: Final = 1024
 class ToolUpstream:
     """`ports.Upstream`, for one process and one event loop.
 
-    Tool servers at loopback and private addresses are refused unless `allow_private_addresses`; link-local
-    addresses, where clouds keep their credentials, always are.
+    Tool servers at loopback and private addresses are refused unless `addresses` says otherwise; link-local
+    ones, where clouds keep their credentials, always are.
     """
 
     def __init__(
         self,
         *,
-        allow_private_addresses: bool = False,
+        addresses: AddressPolicy = "public",
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_server: int = MAX_CONNECTIONS_PER_SERVER,
         max_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._client = UpstreamClient(
-            allow_private_addresses=allow_private_addresses,
+            addresses=addresses,
             max_connections=max_connections,
             max_connections_per_server=max_connections_per_server,
         )

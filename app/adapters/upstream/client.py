@@ -7,7 +7,6 @@ is followed, nothing is repeated. Refuses to know what the bytes mean, and names
 
 import asyncio
 import re
-import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
@@ -30,12 +29,12 @@ from aiohttp import (
     InvalidURL,
     ServerDisconnectedError,
     TCPConnector,
-    ThreadedResolver,
 )
-from aiohttp.abc import ResolveResult
 from yarl import URL
 
-from app.adapters.upstream.addresses import is_literal, may_connect
+from app.adapters.upstream.addresses import AddressPolicy, is_literal, may_connect
+from app.adapters.upstream.resolver import AddressRefusedError, CheckedResolver, ResolverBusyError
+from app.core.registry import may_carry_credential
 
 CONNECT_SHARE: Final = 0.5
 """The part of the time left that connecting may take; so a time-out says whether anything was sent."""
@@ -49,26 +48,6 @@ MAX_ERRANDS: Final = 1000
 
 _FIELD_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _FIELD_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
-_NOT_A_CREDENTIAL: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "last-event-id",
-        "mcp-protocol-version",
-        "mcp-session-id",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
 
 
 class NotSentError(Exception):
@@ -144,13 +123,11 @@ class Reply:
 
 
 class UpstreamClient:
-    """A pool of connections for one process and one event loop, made when it is first used.
+    """A pool of connections for one process and one event loop, made when it is first used."""
 
-    Loopback and private addresses are refused unless `allow_private_addresses`; link-local ones always are.
-    """
-
-    def __init__(self, *, allow_private_addresses: bool, max_connections: int, max_connections_per_server: int) -> None:
-        self._allow_private = allow_private_addresses
+    def __init__(self, *, addresses: AddressPolicy, max_connections: int, max_connections_per_server: int) -> None:
+        self._addresses = addresses
+        self._resolver = CheckedResolver(addresses)
         self._limits = (max_connections, max_connections_per_server)
         self._session: ClientSession | None = None
         self._errands: set[asyncio.Task[None]] = set()
@@ -158,7 +135,7 @@ class UpstreamClient:
 
     def endpoint(self, spelling: str) -> URL:
         """A tool server's endpoint, if it may be used at all; else raises NotSentError."""
-        return _endpoint(spelling, self._allow_private)
+        return _endpoint(spelling, self._addresses)
 
     @asynccontextmanager
     async def exchange(
@@ -203,6 +180,7 @@ class UpstreamClient:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+        await self._resolver.close()
 
     def _aside(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
@@ -234,7 +212,7 @@ class UpstreamClient:
     def _open(self) -> ClientSession:
         total, per_server = self._limits
         connector = TCPConnector(
-            resolver=_CheckedResolver(allow_private=self._allow_private),
+            resolver=self._resolver,
             limit=total,
             limit_per_host=per_server,
             keepalive_timeout=KEEP_ALIVE_SECONDS,
@@ -254,13 +232,13 @@ def with_credential(credential: Mapping[str, str], headers: Mapping[str, str]) -
     for name, value in credential.items():
         if not _FIELD_NAME.fullmatch(name) or not _FIELD_VALUE.fullmatch(value):
             raise NotSentError("the tool server's credential is no valid header field")
-        if name.lower() in _NOT_A_CREDENTIAL:
+        if not may_carry_credential(name):
             raise NotSentError("the tool server's credential would replace a header field of the protocol")
     return {**headers, **credential}
 
 
 @lru_cache(maxsize=1024)
-def _endpoint(spelling: str, allow_private: bool) -> URL:  # noqa: FBT001 - positional, as a cache wants it
+def _endpoint(spelling: str, addresses: AddressPolicy) -> URL:
     try:
         url = URL(spelling)
     except ValueError as error:
@@ -270,7 +248,7 @@ def _endpoint(spelling: str, allow_private: bool) -> URL:  # noqa: FBT001 - posi
     if url.user is not None or url.password is not None or url.fragment:
         raise NotSentError("the tool server's endpoint carries more than an address")
     # The resolver never sees an address that is written out, and a pooled connection asks no resolver.
-    if is_literal(url.host) and not may_connect(url.host, allow_private=allow_private):
+    if is_literal(url.host) and not may_connect(url.host, addresses):
         raise NotSentError("the tool server's address is not allowed")
     return url
 
@@ -286,8 +264,10 @@ def _not_sent(error: ClientError) -> NotSentError:
     match error:
         case ConnectionTimeoutError():
             return NotSentError("the tool server could not be reached in time", timed_out=True)
-        case ClientConnectorDNSError(os_error=_AddressRefusedError()):
+        case ClientConnectorDNSError(os_error=AddressRefusedError()):
             return NotSentError("the tool server's address is not allowed")
+        case ClientConnectorDNSError(os_error=ResolverBusyError()):
+            return NotSentError("too many names of tool servers are being resolved at once")
         case ClientConnectorDNSError():
             return NotSentError("the tool server's name could not be resolved")
         case ClientSSLError():
@@ -316,27 +296,3 @@ async def _once(request: ClientRequest, send: ClientHandlerType) -> ClientRespon
         raise
     except (ClientOSError, ServerDisconnectedError) as error:
         raise LostError("the connection broke before the tool had answered") from error
-
-
-class _AddressRefusedError(OSError):
-    """A name that resolves to nothing that may be connected to."""
-
-
-class _CheckedResolver(ThreadedResolver):
-    """Resolves a name to those of its addresses that may be connected to. Connections go to just these."""
-
-    def __init__(self, *, allow_private: bool) -> None:
-        super().__init__()
-        self._allow_private = allow_private
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        try:
-            found = await super().resolve(host, port, family)
-        except UnicodeError as error:
-            raise OSError("no valid host name") from error
-        allowed = [one for one in found if may_connect(one["host"], allow_private=self._allow_private)]
-        if not allowed:
-            raise _AddressRefusedError
-        return allowed

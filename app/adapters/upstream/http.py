@@ -53,8 +53,10 @@ def compose(endpoint: URL, binding: HttpBinding, arguments: JsonObject) -> tuple
     if binding.method in _BODY_METHODS:
         return _url(endpoint, path, endpoint.raw_query_string), canonical(rest)
     if binding.method in _QUERY_METHODS:
-        queries = filter(None, (endpoint.raw_query_string, _query(rest)))
-        return _url(endpoint, path, "&".join(queries)), None
+        if rest and endpoint.raw_query_string:
+            # Which of two parameters counts, and which names are the same, every server decides for itself.
+            raise NotSentError("the tool's arguments would stand beside the query that its endpoint has")
+        return _url(endpoint, path, endpoint.raw_query_string or _query(rest)), None
     raise NotSentError("the tool is bound to an HTTP method that the gateway does not send")
 
 

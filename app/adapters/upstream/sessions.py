@@ -65,6 +65,9 @@ class Sessions(Generic[T]):
         finally:
             slot.users -= 1
             slot.used_at = time.monotonic()
+            # Without a session it is worth nothing. After `take_all` the place may be another's.
+            if slot.users == 0 and slot.session is None and self._slots.get(key) is slot:
+                del self._slots[key]
 
     def take_surplus(self) -> list[T]:
         """Remove what is beyond the limit or was idle for too long; the sessions that are now to be ended."""

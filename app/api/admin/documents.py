@@ -2,22 +2,20 @@
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Annotated, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from fastapi import Depends, Query
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
     model_validator,
 )
 
-from app.api.caller import AuthenticatedCaller, require
-from app.api.wire import Cents, Count, Document, Identifier
+from app.api.caller import AuthenticatedCaller, TenantQuery, require
+from app.api.wire import Cents, Count, Document, QueryDocument
 from app.core.budget import Amount, cents_to_ucents, ucents_to_cents
 from app.core.grant import TenantId
 from app.core.registry import Scope, Window
@@ -61,27 +59,8 @@ Administrator = Annotated[Caller, Depends(_administrator)]
 PlatformAdministrator = Annotated[Caller, Depends(_platform_administrator)]
 
 
-class QueryDocument(BaseModel):
-    """A query string: an unknown name is refused, since a misspelled one would silently mean something else."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class NoQuery(QueryDocument):
     """No parameters."""
-
-
-class TenantQuery(QueryDocument):
-    """In which tenant; the caller's own unless a platform administrator names another."""
-
-    tenant: Identifier | None = None
-
-    def of(self, caller: Caller) -> TenantId:
-        return caller.tenant_id if self.tenant is None else TenantId(self.tenant)
-
-    @property
-    def named(self) -> TenantId | None:
-        return None if self.tenant is None else TenantId(self.tenant)
 
 
 class PageQuery(QueryDocument):
@@ -160,9 +139,10 @@ def status_of(*, active: bool) -> Status:
 
 
 def merged(wanted: type[Wanted], stored: Document, patch: Document, *, defaulted: Collection[str] = ()) -> Wanted:
-    """The document that a PATCH asks for: RFC 7396 on the members of the top level.
+    """The document that a PATCH asks for (RFC 7396): what is given replaces, null removes.
 
-    What is given replaces, null removes, and what is then left out takes its default. `defaulted` are members
+    What is then left out takes its default. `limits` are patched member by member, so that lowering one lifts
+    no other; anything else is replaced whole. `defaulted` are members
     whose stored value was only ever a default, and follows what it is the default of. The whole is read as if
     it had been sent as a new document, so a PATCH can't say what a POST could not.
     """
@@ -170,12 +150,21 @@ def merged(wanted: type[Wanted], stored: Document, patch: Document, *, defaulted
     given = patch.model_dump(mode="json", by_alias=True, exclude_unset=True)
     kept = {name: value for name, value in document.items() if name not in defaulted}
     known = {field.alias for field in wanted.model_fields.values()}
-    members = {name: value for name, value in (kept | given).items() if name in known and value is not None}
+    if isinstance(given.get(LIMITS), dict):
+        given[LIMITS] = _without_nulls(kept.get(LIMITS, {}) | given[LIMITS])
+    members = {name: value for name, value in _without_nulls(kept | given).items() if name in known}
     try:
         return wanted.model_validate(members)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in faults]) from None
+
+
+LIMITS: Final = "limits"
+
+
+def _without_nulls(members: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ LENGTH = 5
 CHANGED = "the record was changed"
 MISSING = "a record is missing, inserted or out of order"
 UNLINKED = "the record does not follow the one before it"
-ENDS = "the log ends before its head, or its head was changed"
+ENDS = "the log ends before its head"
+GOES_ON = "the log goes on beyond its head, or its head was moved or removed"
+OTHER_HEAD = "the head names another record than the last"
 MISPLACED = "the record stands at another's place"
 BODY_3 = "UPDATE audit_records SET body = {} WHERE seq = 3"
 COLUMN_3 = "UPDATE audit_records SET {} = {} WHERE seq = 3"
@@ -29,7 +31,7 @@ async def fault_after(database: Database, *statements: str) -> Fault | None:
         await database.sql(*statements)
         async with store.read() as tx:
             head = await tx.audit.head(ACME)
-            records = [record async for record in tx.audit.read(ACME, after_seq=0, until_seq=head.seq)]
+            records = [record async for record in tx.audit.read(ACME)]
             await tx.audit.page(ACME, RecordFilter(), after_seq=None, newest_first=True, limit=LENGTH)
         return audit.verify(records, head)
     finally:
@@ -57,8 +59,14 @@ async def test_an_untouched_log_is_whole(database: Database) -> None:
         ("DELETE FROM audit_records WHERE seq = 5", 5, ENDS),
         ("DELETE FROM audit_records", 1, ENDS),
         ("UPDATE audit_records SET seq = 9 WHERE seq = 3", 3, MISSING),
-        ("UPDATE audit_heads SET seq = 4", 5, ENDS),
-        ("UPDATE audit_heads SET hash = 'x'", 6, ENDS),
+        (BODY_3.format("""replace(body, '"number":3', '"number":3.0')"""), 3, CHANGED),
+        (BODY_3.format("""replace(body, '"number":3', '"number":3,"prevHash":"x"')"""), 3, CHANGED),
+        ("UPDATE audit_heads SET seq = 6", 6, ENDS),
+        ("UPDATE audit_heads SET seq = 4", 5, GOES_ON),
+        ("UPDATE audit_heads SET (seq, hash) = (SELECT seq, hash FROM audit_records WHERE seq = 2)", 3, GOES_ON),
+        ("UPDATE audit_heads SET seq = 0", 1, GOES_ON),
+        ("DELETE FROM audit_heads", 1, GOES_ON),
+        ("UPDATE audit_heads SET hash = 'x'", 5, OTHER_HEAD),
     ],
 )
 async def test_a_changed_or_removed_row_is_found(database: Database, statement: str, seq: int, detail: str) -> None:

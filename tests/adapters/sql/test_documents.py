@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.sql.documents import dump, load
+from app.adapters.sql.documents import RecordCache, dump, load
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
 from app.core.registry import Client, Credential, HttpBinding, Tenant, Tool, ToolServer, Window
@@ -94,6 +94,31 @@ def test_members_with_columns_of_their_own_stay_out_of_the_document() -> None:
     document = dump(TENANT, without=("tenant_id",))
     assert "acme" not in document
     assert load(Tenant, document, tenant_id="acme") == TENANT
+
+
+def test_records_that_were_read_are_kept_within_both_bounds() -> None:
+    def key(text: str) -> tuple[type, str, tuple[tuple[str, str], ...]]:
+        return (Tenant, text, ())
+
+    def kept(cache: RecordCache, *texts: str) -> list[bool]:
+        return [cache.get(key(text)) is not None for text in texts]
+
+    few = RecordCache(documents=2, chars=1000)
+    for text in ("a", "b", "a"):
+        few.put(key(text), TENANT)
+    assert kept(few, "b", "a") == [True, True]
+    few.put(key("c"), TENANT)
+    assert kept(few, "a", "b", "c") == [True, False, True]
+
+    small = RecordCache(documents=1000, chars=10)
+    for text in ("a" * 6, "b" * 4, "c" * 4, "d" * 11):
+        small.put(key(text), TENANT)
+    assert kept(small, "a" * 6, "b" * 4, "c" * 4, "d" * 11) == [False, True, True, False]
+
+
+def test_one_document_under_two_ids_is_two_records() -> None:
+    document = dump(TENANT, without=("tenant_id",))
+    assert load(Tenant, document, tenant_id="acme") != load(Tenant, document, tenant_id="globex")
 
 
 def test_a_member_added_with_a_default_reads_old_documents() -> None:

@@ -1,6 +1,5 @@
 """An upstream that may reach the loopback servers of the tests, and the names that they go by."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
@@ -13,23 +12,23 @@ from app.adapters.upstream.addresses import is_literal
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[ToolUpstream]:
-    upstream = ToolUpstream(allow_private_addresses=True)
+    upstream = ToolUpstream(addresses="loopback")
     yield upstream
     await upstream.aclose()
 
 
 @pytest.fixture
-async def names(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, list[str]]], None]:
+def names(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, list[str]]], None]:
     """Set what the resolver says: addresses by name. Any other name has none."""
     known: dict[str, list[str]] = {}
 
-    async def getaddrinfo(host: str, port: int, **_options: object) -> list[Any]:
+    def getaddrinfo(host: str, port: int, *_hints: object, **_more: object) -> list[Any]:
         addresses = [host] if is_literal(host) else known.get(host)
         if addresses is None:
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return [_address_info(address, port) for address in addresses]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     return known.update
 
 

@@ -138,6 +138,9 @@ async def test_an_endpoint_that_is_no_plain_http_url_is_unsent(
         ("content-length", "0"),
         ("Transfer-Encoding", "chunked"),
         ("Mcp-Session-Id", "s"),
+        ("Mcp-Anything", "1"),
+        ("Cookie", "session=1"),
+        ("Proxy-Authorization", "Basic x"),
     ],
 )
 @pytest.mark.parametrize("transport", Transport)
@@ -153,14 +156,14 @@ async def test_a_credential_that_is_no_plain_header_field_is_unsent(
 
 
 async def test_after_closing_nothing_is_sent() -> None:
-    upstream = ToolUpstream(allow_private_addresses=True)
+    upstream = ToolUpstream(addresses="loopback")
     await upstream.aclose()
     answer = await upstream.call(a_request("http://127.0.0.1:9"))
     assert answer == UpstreamAnswer(outcome=Outcome.UNSENT, detail="the gateway is shutting down")
 
 
 async def test_waiting_for_a_free_connection_too_long_is_unsent() -> None:
-    upstream = ToolUpstream(allow_private_addresses=True, max_connections_per_server=1)
+    upstream = ToolUpstream(addresses="loopback", max_connections_per_server=1)
     busy = asyncio.Event()
 
     async def handle(_request: web.Request) -> web.Response:

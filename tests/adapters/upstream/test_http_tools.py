@@ -139,9 +139,22 @@ async def test_the_path_is_added_to_the_endpoints_own(
     assert (await echoed(upstream, base, path=path))["target"] == target
 
 
-async def test_an_endpoints_query_stays_beside_the_arguments(upstream: ToolUpstream) -> None:
-    sent = await echoed(upstream, "/api?v=2", method="GET", arguments={"a": "b"})
-    assert sent["target"] == "/api?v=2&a=b"
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_an_endpoints_own_query_stays_where_no_argument_goes(upstream: ToolUpstream, method: str) -> None:
+    sent = await echoed(upstream, "/api?v=2", method=method, path="/cases/{id}", arguments={"id": "c_1"})
+    assert sent["target"] == "/api/cases/c_1?v=2"
+
+
+@pytest.mark.parametrize("name", ["limit", "Limit", "limit[]", "q"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_no_argument_stands_beside_a_fixed_parameter_that_could_be_read_in_its_place(
+    upstream: ToolUpstream, method: str, name: str
+) -> None:
+    echo = Echo()
+    async with serving(echo.handle) as server:
+        answer = await upstream.call(a_request(f"{server}/api?limit=100", method=method, arguments={name: 5}))
+    detail = "the tool's arguments would stand beside the query that its endpoint has"
+    assert (answer, echo.requests) == (UpstreamAnswer(outcome=Outcome.UNSENT, detail=detail), [])
 
 
 async def test_a_method_without_a_meaning_here_is_never_sent(upstream: ToolUpstream) -> None:

@@ -195,7 +195,7 @@ async def test_a_server_without_sessions_is_called_without_one(upstream: ToolUps
 
 
 async def test_sessions_beyond_the_limit_are_ended_at_the_server() -> None:
-    upstream, server = ToolUpstream(allow_private_addresses=True, max_sessions=2), McpServer()
+    upstream, server = ToolUpstream(addresses="loopback", max_sessions=2), McpServer()
     async with serving_mcp(server) as endpoint:
         for run in ("run_1", "run_2", "run_3"):
             await upstream.call(mcp(endpoint, run))

@@ -58,6 +58,36 @@ async def test_forgetting_spares_a_session_that_has_taken_the_place() -> None:
         assert slot.session is None
 
 
+async def test_a_place_in_which_no_session_is_left_is_given_up() -> None:
+    kept: Sessions[str] = Sessions(limit=10)
+    opened(kept, "forgotten")
+    with kept.use("forgotten") as slot:
+        assert slot.session is not None
+        slot.forget(slot.session)
+    for run in range(300):
+        with kept.use(run):
+            pass
+    assert len(kept) == 0
+
+
+async def test_a_place_is_kept_for_whoever_still_waits_for_its_session() -> None:
+    kept: Sessions[str] = Sessions(limit=10)
+    with kept.use("a") as waiting:
+        with kept.use("a"):
+            pass
+        waiting.session = "opened"
+    with kept.use("a") as later:
+        assert later is waiting
+
+
+async def test_a_place_that_was_taken_over_meanwhile_is_left_alone() -> None:
+    kept: Sessions[str] = Sessions(limit=10)
+    with kept.use("a"):
+        assert kept.take_all() == []
+        opened(kept, "a")
+    assert kept.take_all() == ["session of a"]
+
+
 def test_a_token_signed_anew_for_the_same_principal_is_the_same_credential() -> None:
     one = bearer(iss="https://subgrant", aud="https://tool", sub="u_1", call_id="call_1", exp="1")
     two = bearer(iss="https://subgrant", aud="https://tool", sub="u_1", call_id="call_2", exp="2")
