@@ -33,7 +33,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8700, ge=0, le=65_535)
     workers: int = Field(default=1, ge=1, le=64)
     issuer: str | None = None
-    database_url: str = "sqlite+aiosqlite:///subgrant.db"
+    database_url: str = "sqlite:///subgrant.db"
     migrate_at_start: bool = True
     key_encryption_key: SecretStr | None = None
     signing_algorithm: Literal["EdDSA", "ES256"] = "EdDSA"
@@ -72,8 +72,8 @@ class Settings(BaseSettings):
         """`sqlite:…` and `postgresql:…` are spelled with the asynchronous drivers that are built in."""
         scheme, separator, rest = value.partition("://")
         drivers = {
-            "sqlite": "sqlite+aiosqlite",
-            "sqlite+aiosqlite": "sqlite+aiosqlite",
+            "sqlite": "sqlite",
+            "sqlite+aiosqlite": "sqlite",
             "postgresql": "postgresql+asyncpg",
             "postgres": "postgresql+asyncpg",
             "postgresql+asyncpg": "postgresql+asyncpg",
@@ -91,7 +91,7 @@ class Settings(BaseSettings):
     @property
     def sqlite_file(self) -> Path | None:
         """The embedded database's file, None with PostgreSQL."""
-        prefix = "sqlite+aiosqlite:///"
+        prefix = "sqlite:///"
         return Path(self.database_url.removeprefix(prefix)) if self.database_url.startswith(prefix) else None
 
     @property

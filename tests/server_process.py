@@ -182,7 +182,7 @@ def plain_environment() -> dict[str, str]:
 
 def sqlite_url(folder: Path) -> str:
     """The URL of a database file in a folder."""
-    return f"sqlite+aiosqlite:///{folder / 'subgrant.db'}"
+    return f"sqlite:///{folder / 'subgrant.db'}"
 
 
 class _Lines:

@@ -50,12 +50,13 @@ def test_a_secret_is_not_in_any_repr(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "url, with_driver",
     [
-        ("sqlite:///x.db", "sqlite+aiosqlite:///x.db"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("sqlite+aiosqlite:///x.db", "sqlite:///x.db"),
         ("postgresql://u@h/d", "postgresql+asyncpg://u@h/d"),
         ("postgres://u@h/d", "postgresql+asyncpg://u@h/d"),
     ],
 )
-def test_a_database_url_needs_no_driver(url: str, with_driver: str) -> None:
+def test_a_database_url_names_its_database_in_any_spelling(url: str, with_driver: str) -> None:
     assert load_settings(database_url=url).database_url == with_driver
 
 

@@ -128,7 +128,7 @@ async def _lines(page: AuditPage, following: Callable[[int], Awaitable[AuditPage
 async def verify(
     world: TheWorld, caller: AuthenticatedCaller, asked: Annotated[TenantQuery, Query()]
 ) -> VerificationDocument:
-    """Reads the whole log and checks each record against the one before it, up to the head."""
+    """Reads all that is stored; checks each record against the one before it, and the end against the head."""
     found = allowed(await verify_audit(world, caller, asked.named))
     fault: JsonObject | None = None
     if found.fault is not None:

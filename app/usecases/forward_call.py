@@ -7,10 +7,9 @@ reconciler finds the reservation past its deadline and charges its maximum.
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import reduce
 from urllib.parse import urlsplit
 
 from app.core.audit import RecordType
@@ -18,6 +17,7 @@ from app.core.budget import Charge, ReservationState, charge_for, ucents_to_cent
 from app.core.decision import Account, Allow, Deny
 from app.core.grant import GrantId
 from app.core.reasons import Reason
+from app.core.redaction import redact
 from app.core.registry import Transport
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import (
@@ -38,8 +38,6 @@ from app.usecases.world import Caller, World, digest, evidence
 CLOSED_DETAIL = "the grant was closed while the call was running"
 STILL_RUNNING = "the first call with this idempotency key has not ended yet"
 UNRECORDED_DETAIL = "the call ended, but how could not be recorded; it is charged its maximum"
-REDACTED = "[redacted]"
-MIN_SECRET_CHARS = 8
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 2.0
 
 
@@ -243,28 +241,11 @@ def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str
 
 
 def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswer:
-    """The answer without what the gateway alone may know, should a tool repeat it: its credential, its endpoint.
-
-    A secret shorter than eight characters is left, since it would be found in every other word.
-    """
+    """The answer without what the gateway alone may know, should a tool repeat it: its credential, its endpoint."""
     secrets = {part for value in request.headers.values() for part in (value, value.removeprefix("Bearer "))}
-    secrets |= {request.endpoint, urlsplit(request.endpoint).netloc}
-    hidden = sorted((secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS), key=len, reverse=True)
-    return replace(answer, result=_without(answer.result, hidden))
-
-
-def _without(value: JsonValue, hidden: Sequence[str]) -> JsonValue:
-    if isinstance(value, str):
-        return _text_without(value, hidden)
-    if isinstance(value, list):
-        return [_without(item, hidden) for item in value]
-    if isinstance(value, dict):
-        return {_text_without(name, hidden): _without(member, hidden) for name, member in value.items()}
-    return value
-
-
-def _text_without(text: str, hidden: Sequence[str]) -> str:
-    return reduce(lambda rest, secret: rest.replace(secret, REDACTED), hidden, text)
+    return replace(
+        answer, result=redact(answer.result, secrets | {request.endpoint, urlsplit(request.endpoint).netloc})
+    )
 
 
 # --- after: one transaction --------------------------------------------------------------------------------

@@ -276,13 +276,6 @@ def upgrade() -> None:
         sqlite_where=sa.text("state = 'pending'"),
         postgresql_where=sa.text("state = 'pending'"),
     )
-    op.create_index(
-        "ix_calls_pending",
-        "calls",
-        ["tenant_id", "grant_id"],
-        sqlite_where=sa.text("state = 'pending'"),
-        postgresql_where=sa.text("state = 'pending'"),
-    )
     op.create_table(
         "clients",
         sa.Column("client_id", WORD, nullable=False),

@@ -8,12 +8,13 @@ import pytest
 from app.core.budget import Amount
 from app.core.grant import GrantId, ToolName
 from app.core.reasons import Reason
+from app.core.redaction import REDACTED
 from app.core.registry import Credential, CredentialType
 from app.core.strict_json import JsonObject
 from app.ports import Outcome, StoreUnavailable, UpstreamAnswer
 from app.usecases.authorize_call import ProposedCall
 from app.usecases.failures import Denied, IdempotencyConflict
-from app.usecases.forward_call import REDACTED, UNRECORDED_DETAIL, Forwarded, forward_call
+from app.usecases.forward_call import UNRECORDED_DETAIL, Forwarded, forward_call
 from app.usecases.reconcile_calls import reconcile_calls
 from app.usecases.world import Caller
 from tests.samples import ACME, SEARCH, SUPPORT

@@ -244,13 +244,6 @@ calls = Table(
 # Few calls are pending at any moment, so these stay small however many calls there were.
 _is_pending = text("state = 'pending'")
 Index("ix_calls_overdue", calls.c.deadline_at, sqlite_where=_is_pending, postgresql_where=_is_pending)
-Index(
-    "ix_calls_pending",
-    calls.c.tenant_id,
-    calls.c.grant_id,
-    sqlite_where=_is_pending,
-    postgresql_where=_is_pending,
-)
 
 # No foreign key on purpose: a key stays taken after its grant and call are gone. Never partitioned by time.
 idempotency_keys = Table(
