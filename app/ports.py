@@ -415,6 +415,11 @@ class Upstream(Protocol):
     async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
         """Forward one call, once: no redirect is followed, nothing is retried. Cancellation aborts it."""
 
+    def misfit(
+        self, transport: Transport, endpoint: str, binding: HttpBinding, arguments: JsonObject
+    ) -> tuple[str, str] | None:
+        """None where the request has a place for every argument, else the pointer of one that has none, and why."""
+
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         """The tools of an MCP server (`tools/list`, every page, bounded). Raises UpstreamFailed."""
 

@@ -13,7 +13,7 @@ from app.core.constraints import Objection
 from app.core.decision import Accounts, Allow, Call, Deny, Facts, decide, effective_arguments
 from app.core.grant import GrantChain, ServerName, ToolName, ToolRef
 from app.core.reasons import Reason
-from app.core.registry import Registration, Tool
+from app.core.registry import Registration
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
 from app.usecases.delegation_evidence import grant_refs
@@ -180,7 +180,7 @@ async def _weigh(
         credential_server=_credential_server(caller, chain),
         credential_expired=caller.is_expired,
         disabled=_disabled(registration, clients),
-        schema_objection=_schema_objection(world, registration.tool, chain, call),
+        schema_objection=_schema_objection(world, registration, chain, call),
     )
     return Weighed(
         decision_id=world.new_id("dec"),
@@ -229,13 +229,16 @@ def _disabled(registration: Registration, clients: Sequence[str]) -> bool:
     return tenant is None or not tenant.active or not active.issuperset(clients)
 
 
-def _schema_objection(world: World, tool: Tool | None, chain: GrantChain, call: Call) -> Objection | None:
-    """Whether the arguments that would be sent fit the tool's own input schema."""
-    if tool is None:
+def _schema_objection(world: World, registration: Registration, chain: GrantChain, call: Call) -> Objection | None:
+    """Whether the arguments that would be sent fit the tool's own input schema, and the request that takes them."""
+    server, tool = registration.server, registration.tool
+    if server is None or tool is None:
         return None
-    found = world.schemas.objection(tool.input_schema, effective_arguments(chain, call))
-    if found is None:
-        return None
-    pointer, keyword = found
-    detail = f"the tool's input schema refuses {pointer or 'the arguments'} ({keyword})"
-    return Objection(pointer=pointer, reason=Reason.ARGUMENT_INVALID, detail=detail)
+    arguments = effective_arguments(chain, call)
+    found = world.schemas.objection(tool.input_schema, arguments)
+    if found is not None:
+        pointer, keyword = found
+        detail = f"the tool's input schema refuses {pointer or 'the arguments'} ({keyword})"
+        return Objection(pointer=pointer, reason=Reason.ARGUMENT_INVALID, detail=detail)
+    misfit = world.upstream.misfit(server.transport, server.endpoint, tool.http, arguments)
+    return None if misfit is None else Objection(misfit[0], Reason.ARGUMENT_INVALID, misfit[1])

@@ -144,6 +144,24 @@ async def test_bad_arguments_are_refused_at_their_place(stage: Stage, what: str)
     assert (document["reason"], document["pointer"]) == (reason, pointer)
 
 
+@pytest.mark.parametrize("segment", ["..", ".", "", "a/b", "a\\b", "a\r\nb", "a\0b", True, {"a": 1}, None])
+async def test_an_argument_that_is_no_path_segment_is_the_callers_fault_and_never_leaves(
+    stage: Stage, segment: object
+) -> None:
+    schema = {"type": "object", "properties": {"id": {}}, "required": ["id"]}
+    http = {"method": "POST", "path": "/{id}"}
+    await stage.api.tool(stage.tenant, "support", "by_path", schema=schema, http=http)
+    grant = await stage.open_grant("by_path")
+    token, arguments = await stage.token(grant), {"id": segment}
+    before = len(stage.tools.requests)
+    response = await stage.api.call(token, stage.support, "by_path", arguments)
+    document = problem_of(response)
+    assert (response.status_code, document["reason"], document["pointer"]) == (422, "argument_invalid", "/id")
+    checked = made(await stage.api.check(token, stage.support, "by_path", arguments))
+    assert checked["decisions"][0]["reason"] == "argument_invalid"
+    assert len(stage.tools.requests) == before
+
+
 async def test_what_is_checked_is_what_is_sent(stage: Stage) -> None:
     """1.0 is 1, and the tool receives it so: the canonical arguments travel, not the caller's bytes."""
     token = await stage.token(await stage.grant())

@@ -101,6 +101,9 @@ class OfferingUpstream:
     async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
         raise NotImplementedError
 
+    def misfit(self, *_: object) -> None:
+        return None
+
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         self.asked.append(request)
         if self.failure is not None:

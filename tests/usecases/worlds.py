@@ -72,6 +72,9 @@ class Tools:
         self.requests.append(request)
         return self.answer
 
+    def misfit(self, *_: object) -> None:
+        return None
+
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         return ()
 

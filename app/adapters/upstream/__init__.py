@@ -11,7 +11,8 @@ from app.adapters.upstream import http
 from app.adapters.upstream.addresses import AddressPolicy
 from app.adapters.upstream.client import LostError, NotSentError, UnusableError, UpstreamClient
 from app.adapters.upstream.mcp import McpTools
-from app.core.registry import Transport
+from app.core.registry import HttpBinding, Transport
+from app.core.strict_json import JsonObject, point
 from app.ports import DiscoveredTool, Outcome, UpstreamAnswer, UpstreamFailed, UpstreamRequest
 
 MAX_CONNECTIONS: Final = 1024
@@ -50,6 +51,19 @@ class ToolUpstream:
             return UpstreamAnswer(outcome=Outcome.UNKNOWN, detail=error.detail, timed_out=error.timed_out)
         except UnusableError as error:
             return UpstreamAnswer(outcome=Outcome.TOOL_ERROR, detail=error.detail)
+
+    def misfit(
+        self, transport: Transport, endpoint: str, binding: HttpBinding, arguments: JsonObject
+    ) -> tuple[str, str] | None:
+        if transport is not Transport.HTTP:
+            return None
+        try:
+            http.compose(self._client.endpoint(endpoint), binding, arguments)
+        except http.MisplacedError as error:
+            return point("", error.name), error.detail
+        except NotSentError:
+            return None  # that is for the call to say
+        return None
 
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         if request.transport is not Transport.MCP:

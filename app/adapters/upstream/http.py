@@ -27,6 +27,14 @@ _ACCEPT: Final = {"Accept": "application/json"}
 _ACCEPT_AND_TYPE: Final = {**_ACCEPT, "Content-Type": "application/json"}
 
 
+class MisplacedError(NotSentError):
+    """An argument that the binding has no place for: not the tool server's fault, but the caller's."""
+
+    def __init__(self, name: str, flaw: str) -> None:
+        super().__init__(f"the argument '{name}' {flaw}")
+        self.name = name
+
+
 async def call(client: UpstreamClient, request: UpstreamRequest, deadline: float) -> UpstreamAnswer:
     """Run one tool; raises NotSentError, LostError or UnusableError."""
     url, body = compose(client.endpoint(request.endpoint), request.http, request.arguments)
@@ -48,7 +56,7 @@ async def call(client: UpstreamClient, request: UpstreamRequest, deadline: float
 def compose(endpoint: URL, binding: HttpBinding, arguments: JsonObject) -> tuple[URL, bytes | None]:
     """Where the arguments go; raises NotSentError where the binding has no place for one of them."""
     literals, names = _template(binding.path)
-    path = _joined(endpoint.raw_path, _filled(literals, [_segment(name, arguments) for name in names]))
+    path = _joined(endpoint.raw_path, _filled(literals, names, [_segment(name, arguments) for name in names]))
     rest = {name: value for name, value in arguments.items() if name not in names}
     if binding.method in _BODY_METHODS:
         return _url(endpoint, path, endpoint.raw_query_string), canonical(rest)
@@ -71,18 +79,19 @@ def _segment(name: str, arguments: JsonObject) -> str:
     """An argument as one path segment, or part of one: it can neither end the segment nor climb out of it."""
     value = arguments.get(name)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise NotSentError(f"the argument '{name}' belongs in the tool's path and is no string or integer")
+        raise MisplacedError(name, "belongs in the tool's path and is no string or integer")
     text = str(value)
     if text in {"", ".", ".."} or not text.isprintable() or "/" in text or "\\" in text:
-        raise NotSentError(f"the argument '{name}' can't be one segment of the tool's path")
+        raise MisplacedError(name, "can't be one segment of the tool's path")
     return quote(text, safe="")
 
 
-def _filled(literals: tuple[str, ...], segments: list[str]) -> str:
+def _filled(literals: tuple[str, ...], names: tuple[str, ...], segments: list[str]) -> str:
     path = literals[0] + "".join(map("".join, zip(segments, literals[1:], strict=True)))
     # No part is a dot segment, but two parts beside each other could make one.
     if not {".", ".."}.isdisjoint(path.split("/")):
-        raise NotSentError("the tool's path would climb out of its place")
+        flaw = "would make the tool's path climb out of its place"
+        raise MisplacedError(names[0], flaw) if names else NotSentError(f"the binding {flaw}")
     return path
 
 
@@ -104,7 +113,7 @@ def _scalar(name: str, value: JsonValue) -> str:
         return value
     if isinstance(value, bool | int | float):
         return canonical(value).decode()
-    raise NotSentError(f"the argument '{name}' is no string, number or boolean and has no place in a query")
+    raise MisplacedError(name, "is no string, number or boolean and has no place in a query")
 
 
 # --- the answer -------------------------------------------------------------------------------------------

@@ -118,7 +118,10 @@ async def test_two_arguments_beside_each_other_make_no_dot_segment(upstream: Too
     request = a_request("http://127.0.0.1:9", path="/a/.{id}", arguments={"id": "x"})
     assert (await upstream.call(request)).detail == "the tool server could not be reached"
     request = a_request("http://127.0.0.1:9", path="/a/./{id}", arguments={"id": "x"})
-    assert (await upstream.call(request)).detail == "the tool's path would climb out of its place"
+    climbing = "the argument 'id' would make the tool's path climb out of its place"
+    assert (await upstream.call(request)).detail == climbing
+    answer = await upstream.call(a_request("http://127.0.0.1:9", path="/a/../b"))
+    assert answer.outcome is Outcome.UNSENT
 
 
 @pytest.mark.parametrize(
