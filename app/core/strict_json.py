@@ -35,9 +35,9 @@ _BOM: Final = b"\xef\xbb\xbf"
 _MAX_INTEGER_CHARS: Final = len(str(-MAX_SAFE_INTEGER))
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
-# A string is eaten whole, so that brackets inside it don't count; possessive, so that a text which never
-# closes its strings costs one pass, too.
-_STRING_OR_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?+|[\[\]{}]', re.DOTALL)
+# A string is eaten whole, so that brackets inside it don't count; each character in one way only, so that a
+# text which never closes its strings costs one pass, too.
+_STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -34,10 +34,11 @@ class HangingDns:
 
 
 @pytest.fixture
-def dns(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDns]:
+async def dns(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HangingDns]:
     dns = HangingDns()
     monkeypatch.setattr(socket, "getaddrinfo", dns.getaddrinfo)
     yield dns
+    # Before the loop ends, which waits for its own threads.
     dns.over.set()
 
 
