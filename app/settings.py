@@ -69,18 +69,14 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _database_url(cls, value: str) -> str:
-        """`sqlite:…` and `postgresql:…` are spelled with the asynchronous drivers that are built in."""
+        """The URL with the driver that is built in for its database."""
         scheme, separator, rest = value.partition("://")
-        drivers = {
-            "sqlite": "sqlite",
-            "sqlite+aiosqlite": "sqlite",
-            "postgresql": "postgresql+asyncpg",
-            "postgres": "postgresql+asyncpg",
-            "postgresql+asyncpg": "postgresql+asyncpg",
-        }
-        if not separator or scheme not in drivers:
+        # Whatever driver is named: the one that is used is built in.
+        drivers = {"sqlite": "sqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+        driver = drivers.get(scheme.partition("+")[0])
+        if not separator or driver is None:
             raise ValueError("must start with sqlite:// or postgresql://")
-        return f"{drivers[scheme]}://{rest}"
+        return f"{driver}://{rest}"
 
     @property
     def public_issuer(self) -> str:

@@ -122,19 +122,25 @@ def verify_export(file: Path) -> JsonObject:
     That the export reaches the log's end only its server, or a hash noted elsewhere, can tell.
     """
     verifier: Verifier | None = None
-    last, fault = Head(), None
+    first, last, fault = 0, Head(), None
     for record in _exported(file):
-        verifier = verifier or Verifier(Head(seq=record.seq - 1, hash=record.prev_hash) if record.seq > 1 else None)
+        if verifier is None:
+            first = record.seq
+            verifier = Verifier(Head(seq=first - 1, hash=record.prev_hash) if first > 1 else None)
         if not verifier.accept(record):
             fault = verifier.fault_against(last)
             break
         last = Head(seq=record.seq, hash=record.hash)
-    return _verdict(last, fault)
+    return _verdict(first, last, fault)
 
 
-def _verdict(last: Head, fault: Fault | None) -> JsonObject:
+def _verdict(first: int, last: Head, fault: Fault | None) -> JsonObject:
+    """Which records an export holds is said beside the verdict: a part of a log may be whole in itself."""
+    if first == 0:
+        raise Stop("there is no record in this export", ExitCode.REFUSED)
     shown: JsonObject | None = None if fault is None else {"seq": fault.seq, "detail": fault.detail}
-    return {"ok": fault is None, "records": last.seq, "headHash": last.hash, "fault": shown}
+    held = last.seq - first + 1
+    return {"ok": fault is None, "records": held, "firstSeq": first, "headHash": last.hash, "fault": shown}
 
 
 def _exported(file: Path) -> Iterator[AuditRecord]:

@@ -170,7 +170,7 @@ async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: Narrow
     # The root's account is locked, so nobody else adds to the tree meanwhile.
     if await tx.grants.tree_size(parent.tenant_id, parent.root_grant_id) >= world.rules.max_grants_per_tree:
         raise Conflict("the tree of grants is as large as it may be")
-    return await death(tx, world, lineage)
+    return None
 
 
 async def _store(tx: Transaction, world: World, lineage: Lineage, child: Grant) -> Node:

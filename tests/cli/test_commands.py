@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from app.cli.audit import verify_export
+from app.cli.output import Stop
 from tests.cli.command import Ended, subgrant
 from tests.server_process import BOOTSTRAP, ServerProcess, sqlite_url
 from tests.tool_server import ToolServer
@@ -289,6 +290,17 @@ def test_a_changed_export_is_found_out(stage: Stage, tmp_path: Path) -> None:
     assert verify_export(file)["fault"] == {"seq": 2, "detail": "the record was changed"}
     file.write_text("".join([lines[0], *lines[2:]]))
     assert verify_export(file)["ok"] is False
+
+
+def test_a_part_of_a_log_says_which_part_it_is_and_nothing_proves_nothing(stage: Stage, tmp_path: Path) -> None:
+    lines = stage.bot("audit", "records", "--all").stdout.splitlines(keepends=True)
+    file = tmp_path / "part"
+    file.write_text("".join(lines[2:]))
+    found = verify_export(file)
+    assert (found["ok"], found["firstSeq"], found["records"]) == (True, 3, len(lines) - 2)
+    file.write_text("")
+    with pytest.raises(Stop):
+        verify_export(file)
     ended = subgrant("audit", "verify", str(file))
     assert ended.code == 1
 
