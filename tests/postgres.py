@@ -183,6 +183,8 @@ class PostgresServer:
         subprocess.run(
             [str(self._binaries / program), *connection, *arguments],
             check=True,
+            capture_output=True,
+            text=True,
             cwd=self.home,
             env={**_environment(), "PGPASSWORD": self._password},
         )
