@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from app.api.caller import TheWorld
 from app.api.description import form
-from app.api.errors import TABLE
+from app.api.errors import RETRY_SECONDS, TABLE, TOO_MANY
 from app.api.grants import NarrowingDocument
 from app.api.wire import MAX_BODY_BYTES, MAX_BODY_DEPTH, Members, OAuthDocument, StrictRequest, media_type
 from app.core.grant import ClientId, GrantId, TenantId
@@ -302,7 +302,7 @@ def _scopes(form: Form) -> frozenset[str] | None:
 
 def _refused(denied: Denied) -> OAuthError:
     row = TABLE[denied.reason]
-    status = 429 if denied.reason is Reason.RATE_LIMITED else 400
+    status = TOO_MANY if denied.reason is Reason.RATE_LIMITED else 400
     where = f"{denied.pointer}: " if denied.pointer else ""
     error = OAuthError(row.oauth, f"{where}{denied.detail}", status=status, reason=denied.reason)
     error.decision_id = denied.decision_id
@@ -362,4 +362,5 @@ async def oauth_error(_: Request, error: Exception) -> JSONResponse:
     extra = {"reason": error.reason, "decision_id": error.decision_id}
     body |= {name: value for name, value in extra.items() if value is not None}
     headers = NO_STORE | ({"WWW-Authenticate": 'Basic realm="subgrant"'} if error.basic_challenge else {})
+    headers |= {"Retry-After": RETRY_SECONDS} if error.status == TOO_MANY else {}
     return JSONResponse(body, status_code=error.status, headers=headers)
