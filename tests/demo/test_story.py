@@ -46,7 +46,13 @@ REASONS: Final = {
 def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """The demo, with its temporary files in this folder, and the output of one who is no terminal."""
     env = plain_environment() | {"TMPDIR": str(folder), "NO_COLOR": "1"}
-    with subprocess.Popen(COMMAND, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    # Tests that a shell started in the background ignore interrupts, and so would whatever they start.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run = subprocess.Popen(COMMAND, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with run:
         try:
             yield run
         finally:
