@@ -5,6 +5,9 @@ The only place that reads a clock, opens the store and starts background work.
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,6 +38,7 @@ log = logging.getLogger("subgrant")
 
 VERSION = "0.1.0"
 DRAIN_SECONDS = 30
+WATCH_SUPERVISOR_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,8 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         _every(settings.watch_closings_every_seconds, lambda: stop_closed_calls(world)),
         _every(settings.keys_reload_every_seconds, reload_keys),
     ]
+    if multiprocessing.parent_process() is not None:
+        chores.append(_every(WATCH_SUPERVISOR_SECONDS, _end_with_supervisor))
     tasks = [asyncio.create_task(chore) for chore in chores]
     try:
         yield world
@@ -199,6 +205,13 @@ async def _every(seconds: float, chore: Callable[[], Awaitable[object]]) -> None
         except Exception:
             log.exception("a background chore failed")
         await asyncio.sleep(seconds)
+
+
+async def _end_with_supervisor() -> None:
+    """A worker whose supervisor was killed ends as if told to: nobody else would, and it keeps the port."""
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None and not supervisor.is_alive():
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _stop(world: World, chores: list[asyncio.Task[None]]) -> None:

@@ -95,7 +95,7 @@ class ServerProcess:
         """The processes that serve: with several workers the supervisor's children, else the process itself."""
         if self.workers == 1:
             return [self.pid]
-        return sorted(pid for pid in _children(self.pid) if b"spawn_main" in _command_line(pid))
+        return worker_pids_of(self.pid)
 
     def wait_for_log(self, text: str, count: int = 1) -> None:
         """Until its log has held this text so many times since it was started."""
@@ -173,6 +173,11 @@ class ServerProcess:
         self._stdout.join()
         self._stderr.join()
         self._process = None
+
+
+def worker_pids_of(supervisor: int) -> list[int]:
+    """The worker processes that a supervisor has started, whether or not they serve yet."""
+    return sorted(pid for pid in _children(supervisor) if b"spawn_main" in _command_line(pid))
 
 
 def plain_environment() -> dict[str, str]:

@@ -5,6 +5,7 @@ issuer. A made-up secret is printed once to standard output and goes nowhere els
 """
 
 import asyncio
+import multiprocessing
 import os
 import shlex
 import signal
@@ -159,7 +160,10 @@ class _Supervisor(Multiprocess):
         self._is_announced = False
 
     def serve(self) -> None:
-        self.run()
+        try:
+            self.run()
+        finally:
+            _end_workers()
         if not self._is_announced and any(worker.exitcode == STARTUP_FAILURE for worker in self.processes):
             _not_started()
 
@@ -174,10 +178,17 @@ def _not_started() -> NoReturn:
     raise Stop("the server could not start; what is above says why", ExitCode.USAGE)
 
 
+def _end_workers() -> None:
+    """Python waits at its exit for every worker; one that was not told to end would keep it waiting for ever."""
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+
+
 def _end_quietly() -> None:
     """Being told to end is no failure, whether it comes before uvicorn listens for it or is repeated after it."""
 
     def end(*_: object) -> NoReturn:
+        _end_workers()
         sys.exit(0)
 
     for number in (signal.SIGINT, signal.SIGTERM):

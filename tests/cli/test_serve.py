@@ -6,6 +6,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,7 +18,7 @@ import pytest
 from app.cli.configuration import unknown
 from app.cli.http_protocol import MAX_HEAD_BYTES
 from tests.cli.command import Ended, subgrant
-from tests.server_process import BOOTSTRAP, ServerProcess, sqlite_url
+from tests.server_process import BOOTSTRAP, ROOT, ServerProcess, sqlite_url
 
 SECRET: Final = re.compile(r"client secret +(sgs_\S+)")
 
@@ -69,6 +71,31 @@ def test_being_told_to_end_is_no_failure(tmp_path: Path, workers: int) -> None:
     server.start()
     assert server.stop() == 0
     assert "Traceback" not in server.stderr
+
+
+def test_a_server_whose_terminal_is_gone_before_it_listens_leaves_no_worker_behind(tmp_path: Path) -> None:
+    """Saying that it listens fails, and what it started must not outlive it."""
+    server = ServerProcess(sqlite_url(tmp_path), workers=2)
+    with subprocess.Popen(
+        server.command, cwd=ROOT, env=server.environment, start_new_session=True, stdout=subprocess.PIPE
+    ) as running:
+        assert running.stdout is not None
+        running.stdout.close()
+        try:
+            assert running.wait(60) != 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_workers_end_with_a_supervisor_that_was_killed(tmp_path: Path) -> None:
+    with ServerProcess(sqlite_url(tmp_path), workers=2) as server:
+        workers = server.worker_pids()
+        os.kill(server.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while alive := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
+            assert time.monotonic() < deadline, alive
+            time.sleep(0.1)
 
 
 def test_a_server_that_crashed_starts_again_on_its_port(tmp_path: Path) -> None:
