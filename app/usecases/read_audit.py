@@ -34,10 +34,10 @@ async def read_audit(
     if isinstance(tenant, Denied):
         return tenant
     # A search by text reads the whole log where little of it matches.
-    queue = nullcontext() if where.text is None else world.long_reads.turn()
-    if where.text is not None and world.long_reads.full:
+    is_long = where.text is not None
+    if is_long and world.long_reads.full:
         return TOO_MANY_READERS
-    async with queue, world.store.read() as tx:
+    async with world.long_reads.turn() if is_long else nullcontext(), world.store.read() as tx:
         records = await tx.audit.page(tenant, where, after_seq=after_seq, newest_first=newest_first, limit=limit + 1)
     page = records[:limit]
     return AuditPage(records=page, next_seq=page[-1].seq if len(records) > limit else None)

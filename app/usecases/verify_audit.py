@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from app.core.audit import Fault, Head, Verifier
 from app.core.grant import TenantId
 from app.usecases.failures import Denied
-from app.usecases.read_audit import audited_tenant
+from app.usecases.read_audit import TOO_MANY_READERS, audited_tenant
 from app.usecases.world import Caller, World
 
 
@@ -21,7 +21,9 @@ async def verify_audit(world: World, caller: Caller, tenant_id: TenantId | None)
     tenant = audited_tenant(caller, tenant_id)
     if isinstance(tenant, Denied):
         return tenant
-    async with world.store.read() as tx:
+    if world.long_reads.full:
+        return TOO_MANY_READERS
+    async with world.long_reads.turn(), world.store.read() as tx:
         head = await tx.audit.head(tenant)
         verifier = Verifier()
         async for record in tx.audit.read(tenant):
