@@ -41,6 +41,7 @@ TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 GRANT_TYPES = (CLIENT_CREDENTIALS, TOKEN_EXCHANGE)
 REPEATABLE = frozenset({"resource", "audience"})
 MAX_PARAMETERS = 64
+TOKEN_FORM = form("token", token_type_hint="ignored: every kind is tried")
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
@@ -314,7 +315,7 @@ def _refused(denied: Denied) -> OAuthError:
     summary="What a token is worth now",
     response_model=None,
     responses=ERRORS,
-    openapi_extra=form("token", token_type_hint="ignored: every kind is tried"),
+    openapi_extra=TOKEN_FORM,
 )
 async def introspect(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """RFC 7662. For anything that the caller may not know: exactly `{"active": false}`."""
@@ -326,7 +327,7 @@ async def introspect(world: TheWorld, form: TheForm, client: TheClient) -> Respo
     summary="Revoke a token or a grant, and all below it",
     response_model=None,
     responses=ERRORS,
-    openapi_extra=form("token", token_type_hint="ignored: every kind is tried"),
+    openapi_extra=TOKEN_FORM,
 )
 async def revoke_endpoint(world: TheWorld, form: TheForm, client: TheClient) -> Response:
     """RFC 7009. 200 for an unknown token too."""

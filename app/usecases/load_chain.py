@@ -1,11 +1,11 @@
 """A grant's whole lineage, each link's signature verified, with the accounts that say what became of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from app.core.budget import Amount, least
-from app.core.decision import Accounts, budget_of, dead_link
+from app.core.decision import Account, Accounts, budget_of, dead_link
 from app.core.grant import ChainBroken, ClientId, GrantChain, GrantId, TenantId, VerifiedGrant, chain_of
 from app.core.reasons import Reason
 from app.core.registry import Client, Tenant, Window
@@ -16,10 +16,11 @@ from app.usecases.world import Caller, World
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """A verified chain and its accounts as the transaction sees them."""
+    """A verified chain and its accounts as the transaction sees them. `stored` is what was read before any lock."""
 
     chain: GrantChain
     accounts: Accounts
+    stored: tuple[StoredGrant, ...]
 
     @property
     def left(self) -> Amount:
@@ -82,9 +83,10 @@ async def load_lineage(
     chain = verified_chain(world, stored)
     if chain is None:
         return UNVERIFIABLE
-    ids = [grant.grant_id for grant in chain.grants]
-    accounts = await (tx.ledger.lock if lock else tx.ledger.accounts)(tenant_id, ids)
-    return Lineage(chain=chain, accounts=Accounts(grants=accounts))
+    accounts: Mapping[GrantId, Account] = {link.grant_id: link.account for link in stored}
+    if lock:
+        accounts = await tx.ledger.lock(tenant_id, [*accounts])
+    return Lineage(chain=chain, accounts=Accounts(grants=accounts), stored=stored)
 
 
 def verified_chain(world: World, stored: Sequence[StoredGrant]) -> GrantChain | None:

@@ -56,8 +56,7 @@ async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantVi
     """One grant. Raises NotFound for what the caller may not see."""
     async with world.store.read() as tx:
         lineage = await _seen(tx, world, caller, grant_id)
-        stored = await tx.grants.chain(caller.tenant_id, grant_id)
-    return lineage if isinstance(lineage, Denied) else _view(world, stored[-1])
+    return lineage if isinstance(lineage, Denied) else _view(world, lineage.stored[-1])
 
 
 async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> LineageView | Denied:
@@ -67,10 +66,9 @@ async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> Linea
         lineage = await _seen(tx, world, caller, grant_id)
         if isinstance(lineage, Denied):
             return lineage
-        stored = await tx.grants.chain(caller.tenant_id, grant_id)
         subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
     return LineageView(
-        ancestors=tuple([_view(world, link) for link in stored[:-1]]),
+        ancestors=tuple([_view(world, link) for link in lineage.stored[:-1]]),
         subtree=tuple(await _views(world, subtree[:limit])),
         truncated=len(subtree) > limit,
     )

@@ -39,7 +39,6 @@ from app.usecases.administration import PageRequest
 from app.usecases.bootstrap import bootstrap, init_tenant
 from app.usecases.discover_tools import DiscoveryFailed, discover_tools
 from app.usecases.failures import Conflict, Denied, Malformed, NotFound
-from app.usecases.in_flight import InFlight
 from app.usecases.register_client import (
     EVERY_SCOPE,
     GRANTABLE,
@@ -131,7 +130,6 @@ async def world(upstream: OfferingUpstream) -> World:
         schemas=RustSchemaValidator(),
         clock=lambda: NOW,
         new_id=new_id,
-        in_flight=InFlight(),
         rules=Rules(issuer=ISSUER),
     )
     await boot(made)

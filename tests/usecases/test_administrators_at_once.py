@@ -28,7 +28,6 @@ from app.core.registry import (
 from app.ports import AlreadyExists, Store
 from app.usecases.bootstrap import bootstrap
 from app.usecases.failures import Conflict
-from app.usecases.in_flight import InFlight
 from app.usecases.register_client import NO_SECRET, change_client, disable_client, read_client, register_client
 from app.usecases.register_tenant import register_tenant
 from app.usecases.register_tool_server import CredentialWish, register_tool_server
@@ -62,7 +61,6 @@ def a_world(store: Store) -> World:
         schemas=RustSchemaValidator(),
         clock=lambda: NOW,
         new_id=new_id,
-        in_flight=InFlight(),
         rules=Rules(issuer=ISSUER),
     )
 
