@@ -16,6 +16,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
+from app.adapters.cedar_policy import CedarPolicyEngine
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
@@ -165,6 +166,7 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
     vault, store = open_vault(settings), open_store(settings)
     async with store.read() as tx:
         ring = load_keys(await tx.keys.all(), vault)
+    policies = CedarPolicyEngine(timeout_seconds=settings.policy_timeout_seconds)
     signer = JoseSigner(issuer=settings.public_issuer, keys=ring, alg=settings.signing_algorithm)
     world = World(
         store=store,
@@ -172,6 +174,7 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         vault=vault,
         upstream=ToolUpstream(addresses=settings.allowed_tool_server_addresses),
         schemas=RustSchemaValidator(),
+        policies=policies,
         clock=now,
         new_id=new_id,
         rules=settings.rules,
@@ -193,6 +196,7 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         yield world
     finally:
         await _stop(world, tasks)
+        policies.close()
 
 
 async def _every(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:

@@ -4,7 +4,7 @@ A transaction is opened by the store, sees one consistent state and changes noth
 called, which is always its last line. None is held open across a network call.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +16,18 @@ from app.core.budget import Amount, Budget, ReservationState
 from app.core.decision import Account
 from app.core.grant import ClientId, Grant, GrantId, RunId, ServerName, TenantId, ToolName, VerifiedGrant
 from app.core.reasons import Reason
-from app.core.registry import Client, HttpBinding, Registration, Tenant, Tool, ToolServer, Transport
+from app.core.registry import (
+    Client,
+    HttpBinding,
+    Policy,
+    Registration,
+    Resource,
+    Tenant,
+    Tool,
+    ToolServer,
+    Transport,
+)
+from app.core.resources import Attributes, ResourceRef, Resources
 from app.core.strict_json import JsonObject, JsonValue
 
 Clock = Callable[[], datetime]
@@ -253,6 +264,39 @@ class Registry(Protocol):
         """All that bears on one call, in as few round trips as the store can."""
 
 
+class Directory(Protocol):
+    """What belongs to whom, by an administrator's word."""
+
+    async def put(self, resources: Sequence[Resource]) -> None:
+        """Insert these, each in the place of the one before."""
+
+    async def remove(self, tenant_id: TenantId, ref: ResourceRef) -> bool: ...
+    async def resource(self, tenant_id: TenantId, ref: ResourceRef) -> Resource | None: ...
+
+    async def look_up(self, tenant_id: TenantId, refs: Collection[ResourceRef]) -> Resources:
+        """Those of the things that belong to the tenant, in one round trip."""
+
+    async def page(
+        self, tenant_id: TenantId, *, kind: str | None, after: ResourceRef | None, limit: int
+    ) -> tuple[Resource, ...]:
+        """By type and id, code point order, behind the given one; of one type only where `kind` names it."""
+
+
+class PolicyStore(Protocol):
+    """The versions of tenants' policies. Nothing here is ever changed or removed."""
+
+    async def add(self, policy: Policy) -> None:
+        """Raises AlreadyExists("version")."""
+
+    async def policy(self, tenant_id: TenantId, version: str) -> Policy | None: ...
+
+    async def count(self, tenant_id: TenantId) -> int:
+        """How many versions a tenant has."""
+
+    async def page(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[Policy, ...]:
+        """In the order in which they were made, behind the given version."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
     """A signing key at rest: public JWK in the clear, private key encrypted."""
@@ -276,6 +320,8 @@ class Transaction(Protocol):
     ledger: Ledger
     audit: AuditLog
     registry: Registry
+    directory: Directory
+    policies: PolicyStore
     keys: KeyStore
 
     async def commit(self) -> None: ...
@@ -407,8 +453,20 @@ class DiscoveredTool:
     output_schema: JsonObject | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveRequest:
+    """A question to a tool server's own resolver: what are these things of this tenant."""
+
+    endpoint: str
+    tenant_id: TenantId
+    refs: tuple[ResourceRef, ...]
+    headers: Mapping[str, str] = field(repr=False)
+    timeout_seconds: float
+    max_response_bytes: int
+
+
 class UpstreamFailed(Exception):
-    """A tool server could not be asked for its tools. The message names no address and no credential."""
+    """A tool server could not be asked for its tools or its record. The message names no address and no credential."""
 
 
 class Upstream(Protocol):
@@ -423,6 +481,12 @@ class Upstream(Protocol):
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         """The tools of an MCP server (`tools/list`, every page, bounded). Raises UpstreamFailed."""
 
+    async def resolve(self, request: ResolveRequest) -> Resources:
+        """What the resolver has on record of the things asked about, of the tenant asked about; others are left out.
+
+        Raises UpstreamFailed for any answer that is not understood to the last member.
+        """
+
     async def aclose(self) -> None: ...
 
 
@@ -434,3 +498,54 @@ class SchemaValidator(Protocol):
 
     def objection(self, schema: JsonObject, value: JsonValue) -> tuple[str, str] | None:
         """None where the value is accepted, else an RFC 6901 pointer and the violated keyword; never a value."""
+
+
+# --- policies ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyQuestion:
+    """One call as policies may see it: what the server knows, and nothing that the caller claims but its address.
+
+    `attributes` is what the directory has of the things that bear on the call: the named `resource`, and
+    ("subject", …), ("run", …), ("client", …), ("tool", "server/tool"), ("tool-server", …), ("tenant", …). A call
+    that names several resources is asked about once for each.
+    """
+
+    tenant_id: str
+    grant_id: str
+    root_grant_id: str
+    depth: int
+    run_id: str
+    parent_run_id: str | None
+    subject: str
+    actor: str
+    client_id: str
+    server: str
+    tool: str
+    effect: str
+    trust: str
+    sinks: tuple[str, ...]
+    idempotent: bool
+    max_cost_ucents: int
+    now: datetime
+    source_ip: str | None
+    resource: ResourceRef | None
+    attributes: Mapping[ResourceRef, Attributes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyAnswer:
+    """Whether policies permit; whatever went wrong, which denies; which policies decided. Fit for a log."""
+
+    permitted: bool
+    errors: tuple[str, ...] = ()
+    determining: tuple[str, ...] = ()
+
+
+class PolicyEngine(Protocol):
+    def flaws(self, text: str) -> tuple[str, ...]:
+        """What is wrong with a text of policies, in sentences for its author; nothing for a usable one."""
+
+    async def answer(self, text: str, question: PolicyQuestion) -> PolicyAnswer:
+        """A policy that fails, a time-out or a fault in the engine denies and is named among the errors."""

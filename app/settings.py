@@ -53,6 +53,7 @@ class Settings(BaseSettings):
     reconcile_every_seconds: float = Field(default=5, gt=0)
     settle_grace_seconds: float = Field(default=15, gt=0)
     watch_closings_every_seconds: float = Field(default=0.5, gt=0)
+    policy_timeout_seconds: float = Field(default=1, gt=0, le=10)
     keys_reload_every_seconds: float = Field(default=5, gt=0)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

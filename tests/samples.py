@@ -9,6 +9,7 @@ from app.core.budget import Amount, Budget, Price, Usage
 from app.core.constraints import ToolRule, parse_tool_rule
 from app.core.decision import Account, Accounts, Call, Facts
 from app.core.grant import (
+    POLICY_V0,
     Audience,
     ClientId,
     Grant,
@@ -59,7 +60,7 @@ def a_grant(**changes: object) -> Grant:
         expires_at=NOW + timedelta(minutes=10),
         may_redelegate=True,
         max_depth=4,
-        policy_version="v0",
+        policy_version=POLICY_V0,
     )
     return replace(grant, **changes)  # type: ignore[arg-type]  # a sample's changes are the test's to get right
 
@@ -102,7 +103,7 @@ def a_call(arguments: JsonObject | None = None, ref: ToolRef = SEARCH, tenant_id
 
 
 def facts(**changes: object) -> Facts:
-    known = Facts(price=Price(fixed_ucents=10_000, max_ucents=10_000))
+    known = Facts(price=Price(fixed_ucents=10_000, max_ucents=10_000), active_policy=POLICY_V0)
     return replace(known, **changes)  # type: ignore[arg-type]  # likewise
 
 

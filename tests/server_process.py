@@ -39,7 +39,8 @@ class ServerProcess:
     """`start()` after `stop()` or `kill()` serves the same database on the same port, so the issuer stays.
 
     `env` adds to `SUBGRANT_*` settings and wins over what is set here; nothing of that kind is inherited.
-    With `bootstrap=None` the server makes up its first administrator, and prints it.
+    With `bootstrap=None` the server makes up its first administrator, and prints it. `module` is what is run in
+    the place of the command itself.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class ServerProcess:
         bootstrap: Bootstrap | None = BOOTSTRAP,
         port: int = 0,
         flags: tuple[str, ...] = (),
+        module: str = "app.cli",
     ) -> None:
         self.database_url = database_url
         self.workers = workers
@@ -58,6 +60,7 @@ class ServerProcess:
         self.port = port
         self._env = dict(env or {})
         self._flags = flags
+        self._module = module
         self._process: subprocess.Popen[str] | None = None
         self._stdout, self._stderr = _Lines(), _Lines()
 
@@ -150,7 +153,7 @@ class ServerProcess:
     def command(self) -> list[str]:
         """What is run: the source tree that the tests run from, whatever is installed."""
         return [
-            *[sys.executable, "-m", "app.cli", "serve", "--host", "127.0.0.1", "--port", str(self.port)],
+            *[sys.executable, "-m", self._module, "serve", "--host", "127.0.0.1", "--port", str(self.port)],
             *["--workers", str(self.workers), "--database-url", self.database_url, *self._flags],
         ]
 

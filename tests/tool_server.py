@@ -2,17 +2,22 @@
 
 What a tool does is in its path: `/search` answers, `/slow` waits until it is released, `/fail` answers 503,
 `/drop` hangs up after it has read the request, `/priced` reports a cost, `/away` redirects.
+
+`/resources` is its resolver: it answers from `owners`, whatever tenant is asked for, with `resolver_status`.
 """
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
 
 from aiohttp import web
 
 WAIT_SECONDS: Final = 60
 TOOLS: Final = ("search", "slow", "fail", "drop", "priced", "away")
+RESOLVER: Final = "/resources"
 
 
 @dataclass(frozen=True)
@@ -24,11 +29,24 @@ class Request:
     arguments: dict[str, Any]
 
 
+class Owned(NamedTuple):
+    """What the tool server's own record has of a thing."""
+
+    tenant: str
+    attributes: Mapping[str, object] = MappingProxyType({})
+
+
 class ToolServer:
-    """Serves on a free loopback port between `with`s; what reached it is in `requests`."""
+    """Serves on a free loopback port between `with`s; what reached its tools is in `requests`.
+
+    What its resolver was asked is in `questions`.
+    """
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
+        self.questions: list[Request] = []
+        self.owners: dict[tuple[str, str], Owned] = {}
+        self.resolver_status = 200
         self.port = 0
         self._arrived = threading.Condition()
         self._released = threading.Event()
@@ -78,6 +96,7 @@ class ToolServer:
 
     async def _serve(self) -> None:
         app = web.Application()
+        app.router.add_post(RESOLVER, self._resolve)
         app.router.add_post("/{tool}", self._handle)
         runner = web.AppRunner(app, shutdown_timeout=1)
         await runner.setup()
@@ -104,3 +123,14 @@ class ToolServer:
         if tool == "fail":
             return web.json_response({"error": "busy"}, status=503)
         return web.json_response({"tool": tool, "arguments": arguments, "costCents": arguments.get("cost", 0)})
+
+    async def _resolve(self, request: web.Request) -> web.StreamResponse:
+        question = await request.json()
+        self.questions.append(Request(RESOLVER, dict(request.headers), question))
+        refs = [(asked["type"], asked["id"]) for asked in question["resources"]]
+        found = [_entry(*ref, self.owners[ref]) for ref in refs if ref in self.owners]
+        return web.json_response({"resources": found}, status=self.resolver_status)
+
+
+def _entry(type_: str, id_: str, owned: Owned) -> dict[str, object]:
+    return {"type": type_, "id": id_, "tenantId": owned.tenant, "attributes": {**owned.attributes}}

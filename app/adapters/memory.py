@@ -5,7 +5,7 @@ readers keep the state that they began with. Knows nothing of SQL, and forgets e
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,16 +17,19 @@ from app.core.audit import AuditRecord, Head
 from app.core.budget import Amount, Budget, ReservationState, Usage
 from app.core.decision import Account
 from app.core.grant import ClientId, Grant, GrantId, RunId, ServerName, TenantId, ToolName
-from app.core.registry import Client, Registration, Tenant, Tool, ToolServer
+from app.core.registry import Client, Policy, Registration, Resource, Tenant, Tool, ToolServer
+from app.core.resources import ResourceRef, Resources
 from app.core.strict_json import JsonObject, canonical
 from app.ports import (
     AlreadyExists,
     AuditLog,
     CallRecord,
+    Directory,
     GrantFilter,
     GrantStore,
     KeyStore,
     Ledger,
+    PolicyStore,
     RecordFilter,
     Registry,
     Settlement,
@@ -54,6 +57,8 @@ class _State:
     clients: dict[ClientId, Client] = field(default_factory=dict)
     servers: dict[tuple[TenantId, ServerName], ToolServer] = field(default_factory=dict)
     tools: dict[tuple[TenantId, ServerName, ToolName], Tool] = field(default_factory=dict)
+    resources: dict[tuple[TenantId, ResourceRef], Resource] = field(default_factory=dict)
+    policies: dict[tuple[TenantId, str], Policy] = field(default_factory=dict)
     keys: dict[str, SigningKey] = field(default_factory=dict)
     nodes: dict[tuple[TenantId, GrantId], _Node] = field(default_factory=dict)
     runs: dict[tuple[TenantId, RunId], GrantId] = field(default_factory=dict)
@@ -103,6 +108,8 @@ class MemoryTransaction:
         self.ledger: Ledger = MemoryLedger(state)
         self.audit: AuditLog = MemoryAuditLog(state)
         self.registry: Registry = MemoryRegistry(state)
+        self.directory: Directory = MemoryDirectory(state)
+        self.policies: PolicyStore = MemoryPolicies(state)
         self.keys: KeyStore = MemoryKeys(state)
 
     async def commit(self) -> None:
@@ -410,7 +417,7 @@ def _rendered(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-# --- the registry and the keys ----------------------------------------------------------------------------
+# --- the registry, the directory, the policies and the keys -----------------------------------------------
 
 
 class MemoryRegistry:
@@ -505,6 +512,64 @@ class MemoryRegistry:
             server=await self.server(tenant_id, server),
             tool=await self.tool(tenant_id, server, tool),
         )
+
+
+class MemoryDirectory:
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
+    async def put(self, resources: Sequence[Resource]) -> None:
+        assert all(each.tenant_id in self._state.tenants for each in resources), "a resource's tenant exists"
+        for each in resources:
+            self._state.resources[each.tenant_id, each.ref] = each
+
+    async def remove(self, tenant_id: TenantId, ref: ResourceRef) -> bool:
+        return self._state.resources.pop((tenant_id, ref), None) is not None
+
+    async def resource(self, tenant_id: TenantId, ref: ResourceRef) -> Resource | None:
+        return self._state.resources.get((tenant_id, ref))
+
+    async def look_up(self, tenant_id: TenantId, refs: Collection[ResourceRef]) -> Resources:
+        known = [ref for ref in refs if (tenant_id, ref) in self._state.resources]
+        return {ref: self._state.resources[tenant_id, ref].attributes for ref in known}
+
+    async def page(
+        self, tenant_id: TenantId, *, kind: str | None, after: ResourceRef | None, limit: int
+    ) -> tuple[Resource, ...]:
+        found = sorted(
+            (tenant, ref)
+            for tenant, ref in self._state.resources
+            if tenant == tenant_id and kind in (None, ref.type) and (after is None or ref > after)
+        )
+        return tuple(self._state.resources[key] for key in found[:limit])
+
+
+class MemoryPolicies:
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
+    async def add(self, policy: Policy) -> None:
+        assert policy.tenant_id in self._state.tenants, "a policy's tenant exists"
+        if (policy.tenant_id, policy.version) in self._state.policies:
+            raise AlreadyExists("version")
+        self._state.policies[policy.tenant_id, policy.version] = policy
+
+    async def policy(self, tenant_id: TenantId, version: str) -> Policy | None:
+        return self._state.policies.get((tenant_id, version))
+
+    async def count(self, tenant_id: TenantId) -> int:
+        return len(self._of(tenant_id))
+
+    async def page(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[Policy, ...]:
+        made = self._of(tenant_id)
+        versions = [policy.version for policy in made]
+        if after is not None:
+            made = made[versions.index(after) + 1 :] if after in versions else ()
+        return made[:limit]
+
+    def _of(self, tenant_id: TenantId) -> tuple[Policy, ...]:
+        """A tenant's, in the order in which they were made, which is the dictionary's."""
+        return tuple(policy for (tenant, _), policy in self._state.policies.items() if tenant == tenant_id)
 
 
 class MemoryKeys:

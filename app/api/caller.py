@@ -53,7 +53,7 @@ async def _proven(request: Request, *, may_be_expired: bool) -> Caller:
     if isinstance(result, Denied):
         await record_stranger(world, result.reason, "a bearer token was refused")
         raise DenialError(result)
-    return result
+    return replace(result, address=None if request.client is None else request.client.host)
 
 
 class TenantQuery(QueryDocument):

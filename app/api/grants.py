@@ -15,6 +15,7 @@ from app.core.strict_json import JsonObject
 from app.ports import GrantFilter
 from app.usecases.close_grant import close_grant
 from app.usecases.derive_grant import derive_grant
+from app.usecases.list_tools import ListedTool, list_tools
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
 from app.usecases.read_grants import ACTIVE, STATUS, GrantView, list_grants, read_grant, read_lineage
 from app.usecases.read_wish import NarrowingFields
@@ -38,6 +39,11 @@ class NarrowingDocument(Document):
         description="per tool, what each argument may be",
         examples=[{"case_search": {"limit": {"int": {"max": 50}}}}],
     )
+    result_projection: dict[str, list[str]] | None = Field(
+        default=None,
+        description="per tool, which fields of its result come back: RFC 9535 paths of names and `[*]`; else all",
+        examples=[{"case_search": ["$.cases[*].caseId", "$.cases[*].updatedOn"]}],
+    )
     max_tool_calls: Count | None = None
     max_spend_cents: Cents | None = None
     not_before: Time | None = None
@@ -47,6 +53,10 @@ class NarrowingDocument(Document):
     max_depth: Annotated[int, Field(ge=0, le=16)] | None = None
     child_run_id: Identifier | None = None
 
+    def projection(self) -> JsonObject | None:
+        named = self.result_projection
+        return None if named is None else {tool: [*paths] for tool, paths in named.items()}
+
     def fields(self) -> NarrowingFields:
         """The same, for the use cases."""
         audience = [self.audience] if isinstance(self.audience, str) else self.audience
@@ -55,6 +65,7 @@ class NarrowingDocument(Document):
             audience=None if audience is None else tuple(audience),
             allowed_tools=None if self.allowed_tools is None else tuple(self.allowed_tools),
             resource_constraints=self.resource_constraints,
+            result_projection=self.projection(),
             max_tool_calls=self.max_tool_calls,
             max_spend_cents=self.max_spend_cents,
             not_before=self.not_before,
@@ -116,6 +127,7 @@ class GrantDocument(Document):
     tool_servers: list[str]
     allowed_tools: list[str]
     resource_constraints: Members
+    result_projection: dict[str, list[str]] = Field(default_factory=dict)
     max_tool_calls: int
     max_spend_cents: int | float
     issued_at: str
@@ -188,6 +200,29 @@ class LineageDocument(Document):
     truncated: bool
 
 
+class ListedToolDocument(Document):
+    name: str = Field(description="as the grant spells it")
+    tool_server: str
+    description: str
+    input_schema: Members = Field(description="what the grant allows; arguments that it binds are not shown")
+    output_schema: Members | None = Field(description="what of a result comes back")
+
+    @classmethod
+    def of(cls, tool: ListedTool) -> Self:
+        return cls(
+            name=tool.name,
+            tool_server=tool.ref.server,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+        )
+
+
+class CatalogueDocument(Document):
+    grant_id: str
+    tools: list[ListedToolDocument]
+
+
 class ClosedDocument(Document):
     grant_id: str
     status: Literal["closed"] = "closed"
@@ -254,6 +289,13 @@ async def lineage(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> 
         subtree=[GrantDocument.of(view) for view in found.subtree],
         truncated=found.truncated,
     )
+
+
+@router.get("/{grant_id}/tools", summary="The grant's tools, as a model may be shown them")
+async def tools(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> CatalogueDocument:
+    """Input schemas are narrowed to what the whole chain allows; what a call would be refused for is not there."""
+    listed = allowed(await list_tools(world, caller, GrantId(grant_id)))
+    return CatalogueDocument(grant_id=grant_id, tools=[ListedToolDocument.of(tool) for tool in listed])
 
 
 @router.post("/{grant_id}/close", summary="Close a grant and all below it")

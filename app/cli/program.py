@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from app.cli import audit, call, clients, grants, servers, tenants, token, tools
+from app.cli import audit, call, clients, grants, policy, resources, servers, tenants, token, tools
 from app.cli.options import AsJson
 from app.cli.output import ExitCode, Stop, console
 
@@ -30,6 +30,8 @@ app.add_typer(tenants.group, name="tenants", help="Who shares the installation."
 app.add_typer(clients.group, name="clients", help="Who may authenticate, and the most that each may grant.")
 app.add_typer(servers.group, name="servers", help="The tool servers behind the gateway.")
 app.add_typer(tools.group, name="tools", help="What each tool takes, costs and does.")
+app.add_typer(policy.group, name="policy", help="What each call must satisfy beside its grant, and the cases for it.")
+app.add_typer(resources.group, name="resources", help="What belongs to whom.")
 app.add_typer(grants.group, name="grants", help="Mint, derive, read and close grants.")
 app.add_typer(token.group, name="token", help="Tokens from grants.")
 app.add_typer(audit.group, name="audit", help="What happened, and that nothing of it was changed.")

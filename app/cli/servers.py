@@ -37,14 +37,29 @@ def credential(
     return given(type=credential, header=credential_header, value=credential_value) or None
 
 
+def resolver(
+    *,
+    resolver_path: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Where it says whose things are, on the endpoint's origin.")
+    ] = None,
+    resolver_type: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE", help="Of which things. May be repeated.")
+    ] = None,
+    resolver_cache_seconds: Annotated[float | None, typer.Option(help="How long an answer may be used again.")] = None,
+) -> JsonObject | None:
+    """The resolver as the API takes it."""
+    return given(path=resolver_path, types=resolver_type, cache_seconds=resolver_cache_seconds) or None
+
+
 @group.command()
 @remote
-@options(presented=credential)
+@options(presented=credential, resolving=resolver)
 async def create(
     session: Session,
     *,
     name: ServerName,
     presented: JsonObject | None,
+    resolving: JsonObject | None,
     transport: Annotated[str | None, typer.Option(help="http or mcp.")] = None,
     endpoint: Annotated[str | None, typer.Option(metavar="URL", help="Where the gateway forwards to.")] = None,
     audience: Annotated[str | None, typer.Option(metavar="URI", help="What tokens are for.")] = None,
@@ -63,6 +78,7 @@ async def create(
         audience=audience,
         upstream_audience=upstream_audience,
         credential=presented,
+        resolver=resolving,
         timeout_seconds=timeout_seconds,
         max_response_bytes=max_response_bytes,
     )

@@ -4,7 +4,7 @@ Nothing is ever clamped: who asks for more than there is learns that it is more.
 closed default (root) or what the parent has (child).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,11 +19,14 @@ from app.core.grant import (
     GrantChain,
     GrantId,
     RunId,
+    ServerName,
     TenantId,
     ToolRef,
 )
-from app.core.narrowing import Refusal, narrow_tool_rule
+from app.core.narrowing import Ground, Refusal, narrow_tool_rule, things_to_look_up
+from app.core.projection import Projection
 from app.core.reasons import Reason
+from app.core.resources import ResourceRef, Resources
 
 NO_ARGUMENTS = ToolRule(arguments={}, open=False)
 ANY = "*"
@@ -56,6 +59,7 @@ class Wish:
     expires_at: datetime | None = None
     may_redelegate: bool | None = None
     max_depth: int | None = None
+    projections: Mapping[ToolRef, Projection] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,8 +113,19 @@ def mint(
         may_redelegate=wish.may_redelegate is True,
         max_depth=ceiling.max_depth if wish.max_depth is None else wish.max_depth,
         policy_version=policy_version,
+        projections=wish.projections or {},
     )
     return _above_ceiling(grant, ceiling) or _without_life(grant) or grant
+
+
+def things_to_ask_about(wish: Wish, parent: Grant) -> Mapping[ServerName, frozenset[ResourceRef]]:
+    """Whose record the proof of a child needs: what the wish lists where the parent asks whose it is."""
+    asked: dict[ServerName, frozenset[ResourceRef]] = {}
+    for ref, rule in (wish.tools or {}).items():
+        if rule is not None and ref in parent.tools:
+            listed = things_to_look_up(rule, parent.tools[ref])
+            asked[ref.server] = asked.get(ref.server, frozenset()).union(listed)
+    return {server: refs for server, refs in asked.items() if refs}
 
 
 def attenuate(
@@ -122,8 +137,11 @@ def attenuate(
     ceiling: Amount | None,
     lifetime: timedelta,
     as_grant: bool,
+    resources: Mapping[ServerName, Resources] | None = None,
 ) -> Grant | Refusal:
     """A child of the chain's leaf.
+
+    `resources` is what is on record of `things_to_ask_about`, by tool server.
 
     `left` is the least that any account of the chain still has; a budget left out is that, at most the
     `ceiling` of the client that asks; an expiry left out is the parent's, at most `lifetime` away.
@@ -137,7 +155,11 @@ def attenuate(
     depth = parent.depth + 1 if redelegates else parent.depth
     if depth > parent.max_depth or len(chain.grants) >= MAX_LINEAGE:
         return Refusal("/maxDepth", Reason.DEPTH_EXCEEDED, "the delegation would be deeper than the parent allows")
-    tools = _narrow_tools(wish, parent)
+
+    def ground_of(server: ServerName) -> Ground:
+        return Ground(resources=(resources or {}).get(server, {}))
+
+    tools = _narrow_tools(wish, parent, ground_of)
     if isinstance(tools, Refusal):
         return tools
     available = left if ceiling is None else least((left, ceiling))
@@ -166,18 +188,30 @@ def attenuate(
         may_redelegate=wish.may_redelegate is True,
         max_depth=parent.max_depth if wish.max_depth is None else wish.max_depth,
         policy_version=parent.policy_version,
+        projections=_narrow_projections(wish, parent, tools),
     )
-    return _more_than_left(child, left) or _wider(child, parent) or _without_life(child) or child
+    return _more_than_left(child, left) or _wider(child, parent, ground_of) or _without_life(child) or child
 
 
-def _narrow_tools(wish: Wish, parent: Grant) -> Mapping[ToolRef, ToolRule] | Refusal:
+def _narrow_projections(wish: Wish, parent: Grant, tools: Collection[ToolRef]) -> Mapping[ToolRef, Projection]:
+    """What the wish says of each tool, else what the parent does. Whether it is narrower `widenings` tells."""
+    return {
+        ref: projection
+        for ref, projection in {**parent.projections, **(wish.projections or {})}.items()
+        if ref in tools
+    }
+
+
+def _narrow_tools(
+    wish: Wish, parent: Grant, ground_of: Callable[[ServerName], Ground]
+) -> Mapping[ToolRef, ToolRule] | Refusal:
     servers = {audience.server for audience in wish.audience or parent.audience}
     inherited: Mapping[ToolRef, ToolRule | None] = {ref: None for ref in parent.tools if ref.server in servers}
     narrowed: dict[ToolRef, ToolRule] = {}
     for ref, rule in (inherited if wish.tools is None else wish.tools).items():
         if ref not in parent.tools:
             return Refusal("/allowedTools", Reason.NOT_NARROWER, f"the parent grant does not allow {ref.tool}")
-        effective = narrow_tool_rule(rule, parent.tools[ref])
+        effective = narrow_tool_rule(rule, parent.tools[ref], ground_of(ref.server))
         if isinstance(effective, Refusal):
             pointer = f"/resourceConstraints/{ref.tool}{effective.pointer}"
             return Refusal(pointer, effective.reason, effective.detail)
@@ -193,8 +227,8 @@ def _more_than_left(child: Grant, left: Amount) -> Refusal | None:
     return None
 
 
-def _wider(child: Grant, parent: Grant) -> Refusal | None:
-    for fault in widenings(child, parent):
+def _wider(child: Grant, parent: Grant, ground_of: Callable[[ServerName], Ground]) -> Refusal | None:
+    for fault in widenings(child, parent, ground_of=ground_of):
         return Refusal(fault.pointer or "", fault.reason, fault.detail)
     return None
 

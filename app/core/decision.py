@@ -4,16 +4,19 @@ Pure: everything that had to be looked up stands in the arguments. Every link of
 again, and so is the relation of each link to its parent, so that a fault at mint can never widen a call.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
 
 from app.core.budget import Amount, Budget, Price
-from app.core.constraints import Objection, Steps, check_arguments, fill_bindings, flaw_in
-from app.core.grant import Grant, GrantChain, GrantId, ServerName, TenantId, ToolRef
-from app.core.narrowing import rule_within
+from app.core.constraints import Objection, ToolRule, check_arguments, fill_bindings, flaw_in
+from app.core.grant import POLICY_V0, Grant, GrantChain, GrantId, ServerName, TenantId, ToolRef
+from app.core.narrowing import Ground, rule_within, things_to_look_up
+from app.core.projection import Projection, projection_within
 from app.core.reasons import Reason
+from app.core.resources import ResourceRef, Resources
+from app.core.steps import OutOfSteps, Steps
 from app.core.strict_json import JsonObject
 
 
@@ -49,7 +52,8 @@ class Facts:
     `credential_server` is the tool server that the presented credential is for, None where it is for every
     server of its grant; `credential_expired` says that its own time is over. `price` is None for a tool that is
     not registered or whose server is disabled. `disabled` says that the tenant, or a client that a grant of the
-    chain rests on, is disabled.
+    chain rests on, is disabled. `resources` is what is on record of `things_to_ask_about`. `active_policy` is the
+    version of the tenant's policy, `permitting` are the versions that were asked and permit this very call.
     """
 
     price: Price | None
@@ -57,6 +61,9 @@ class Facts:
     credential_expired: bool = False
     disabled: bool = False
     schema_objection: Objection | None = None
+    resources: Resources = field(default_factory=dict)
+    active_policy: str | None = None
+    permitting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,17 +94,18 @@ MAX_DECISION_STEPS = 30_000
 def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now: datetime) -> Allow | Deny:
     """Allow, or the objection of highest precedence; among equals the one nearest to the root."""
     arguments = effective_arguments(chain, call)
-    steps = Steps(left=MAX_DECISION_STEPS)
+    ground = Ground(steps=Steps(left=MAX_DECISION_STEPS), resources=facts.resources)
     objections = [
         *_credential_objections(call, facts),
-        *_argument_objections(chain, call.ref, arguments, steps),
+        *_argument_objections(chain, call.ref, arguments, ground),
         *(objection for grant in chain.grants for objection in _link_objections(grant, call, accounts, now)),
         *(
             objection
             for parent, child in pairwise(chain.grants)
-            for objection in widenings(child, parent, only=call.ref, steps=steps)
+            for objection in widenings(child, parent, only=call.ref, ground_of=lambda _: ground)
         ),
         *_tool_objections(chain, accounts, facts),
+        *_policy_objections(chain, facts),
     ]
     if objections:
         return min(objections, key=lambda objection: objection.reason.precedence)
@@ -105,10 +113,43 @@ def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now:
     return Allow(arguments=arguments, hold=facts.price.hold, price=facts.price)
 
 
+MAX_THINGS = 1000
+"""How many things one call, with the proof of its chain, may ask about."""
+
+
+def things_named(chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
+    """The things that the call's arguments name, by any link's rule; nothing where that takes too long to tell."""
+    arguments, steps = effective_arguments(chain, call), Steps(left=MAX_DECISION_STEPS)
+    try:
+        return frozenset(ref for rule in _rules(chain, call.ref) for ref in rule.resources(arguments, steps))
+    except OutOfSteps:
+        return frozenset()
+
+
+def things_to_ask_about(chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
+    """Whose record the decision needs: what the arguments name, and what the proof of each link rests on.
+
+    Nothing where it would be too much: what is not looked up is out of scope.
+    """
+    rules = _rules(chain, call.ref)
+    listed = (ref for parent, child in pairwise(rules) for ref in things_to_look_up(child, parent))
+    asked = things_named(chain, call).union(listed)
+    return asked if len(asked) <= MAX_THINGS else frozenset()
+
+
+def _rules(chain: GrantChain, ref: ToolRef) -> list[ToolRule]:
+    return [grant.tools[ref] for grant in chain.grants if ref in grant.tools]
+
+
 def effective_arguments(chain: GrantChain, call: Call) -> JsonObject:
     """The call's arguments with those that the grant binds filled in: what is checked, sent and recorded."""
     rule = chain.leaf.tools.get(call.ref)
     return call.arguments if rule is None else fill_bindings(rule, call.arguments, chain.leaf.bindings)
+
+
+def projections(chain: GrantChain, ref: ToolRef) -> tuple[Projection, ...]:
+    """What a tool's result must pass, one after another, before the agent sees what is left of it."""
+    return tuple(grant.projections[ref] for grant in chain.grants if ref in grant.projections)
 
 
 def budget_of(grant: Grant, account: Account) -> Budget:
@@ -161,25 +202,27 @@ def _link_objections(grant: Grant, call: Call, accounts: Accounts, now: datetime
         yield _tool_not_allowed(grant.grant_id)
 
 
-def _argument_objections(chain: GrantChain, ref: ToolRef, arguments: JsonObject, steps: Steps) -> Iterator[Deny]:
+def _argument_objections(chain: GrantChain, ref: ToolRef, arguments: JsonObject, ground: Ground) -> Iterator[Deny]:
     """What any link has against the arguments. A bound one follows the run that calls, so the leaf's fields count."""
     flaw = flaw_in(arguments)
     if flaw is not None:
         yield Deny(reason=flaw.reason, detail=flaw.detail, pointer=flaw.pointer)
         return
+    bindings = chain.leaf.bindings
     for grant in chain.grants:
         rule = grant.tools.get(ref)
-        found = None if rule is None else check_arguments(rule, arguments, chain.leaf.bindings, steps)
+        found = None if rule is None else check_arguments(rule, arguments, bindings, ground.steps, ground.resources)
         if found is not None:
             yield Deny(reason=found.reason, detail=found.detail, grant_id=grant.grant_id, pointer=found.pointer)
 
 
 def widenings(
-    child: Grant, parent: Grant, *, only: ToolRef | None = None, steps: Steps | None = None
+    child: Grant, parent: Grant, *, only: ToolRef | None = None, ground_of: Callable[[ServerName], Ground]
 ) -> Iterator[Deny]:
     """Every way in which a child is not within its parent; nothing for a sound pair.
 
-    At a call only the tool that is called is proven again (`only`), out of the call's own `steps`.
+    `ground_of` a tool server is what proofs about its tools may rest on, asked once a tool. At a call only the
+    tool that is called is proven again (`only`).
     """
     is_handed_on = (child.actor, child.child_run_id) != (parent.actor, parent.child_run_id)
     faults = (
@@ -196,24 +239,30 @@ def widenings(
         (child.max_depth > parent.max_depth, Reason.DEPTH_EXCEEDED, "maxDepth"),
         (child.policy_version != parent.policy_version, Reason.NOT_NARROWER, "policyVersion"),
     )
-    for is_wider, reason, field in faults:
+    for is_wider, reason, member in faults:
         if is_wider:
-            detail = f"{field} is wider than the parent's"
-            yield Deny(reason=reason, detail=detail, grant_id=child.grant_id, pointer=f"/{field}")
-    yield from _tool_widenings(child, parent, only, steps)
+            detail = f"{member} is wider than the parent's"
+            yield Deny(reason=reason, detail=detail, grant_id=child.grant_id, pointer=f"/{member}")
+    for ref in child.tools if only is None else child.tools.keys() & {only}:
+        yield from _tool_widenings(child, parent, ref, ground_of(ref.server))
 
 
-def _tool_widenings(child: Grant, parent: Grant, only: ToolRef | None, steps: Steps | None) -> Iterator[Deny]:
-    for ref, rule in child.tools.items():
-        if only not in (None, ref):
-            continue
-        parent_rule = parent.tools.get(ref)
-        refusal = None if parent_rule is None else rule_within(rule, parent_rule, steps)
-        if parent_rule is None:
-            detail, pointer = "a tool that the parent does not have", "/allowedTools"
-            yield Deny(reason=Reason.NOT_NARROWER, detail=detail, grant_id=child.grant_id, pointer=pointer)
-        elif refusal is not None:
-            yield Deny(reason=refusal.reason, detail=refusal.detail, grant_id=child.grant_id, pointer=refusal.pointer)
+def _tool_widenings(child: Grant, parent: Grant, ref: ToolRef, ground: Ground) -> Iterator[Deny]:
+    parent_rule = parent.tools.get(ref)
+    if parent_rule is None:
+        detail, pointer = "a tool that the parent does not have", "/allowedTools"
+        yield Deny(reason=Reason.NOT_NARROWER, detail=detail, grant_id=child.grant_id, pointer=pointer)
+        return
+    refusal = rule_within(child.tools[ref], parent_rule, ground)
+    if refusal is not None:
+        yield Deny(reason=refusal.reason, detail=refusal.detail, grant_id=child.grant_id, pointer=refusal.pointer)
+    if not _shows_no_more(child.projections.get(ref), parent.projections.get(ref)):
+        detail, pointer = "more of a result than the parent may see", "/resultProjection"
+        yield Deny(reason=Reason.NOT_NARROWER, detail=detail, grant_id=child.grant_id, pointer=pointer)
+
+
+def _shows_no_more(child: Projection | None, parent: Projection | None) -> bool:
+    return parent is None or (child is not None and projection_within(child, parent))
 
 
 def _tool_objections(chain: GrantChain, accounts: Accounts, facts: Facts) -> Iterator[Deny]:
@@ -231,6 +280,13 @@ def _tool_objections(chain: GrantChain, accounts: Accounts, facts: Facts) -> Ite
     for grant_id, budget in [*((None, window) for window in accounts.windows), *budgets]:
         if not budget.admits(facts.price.hold):
             yield Deny(reason=Reason.BUDGET_EXCEEDED, detail="the budget is used up", grant_id=grant_id)
+
+
+def _policy_objections(chain: GrantChain, facts: Facts) -> Iterator[Deny]:
+    """The version that is active, and every one that a link pinned, must permit the call."""
+    versions = {facts.active_policy, *(grant.policy_version for grant in chain.grants)}
+    if not versions <= {POLICY_V0, *facts.permitting}:
+        yield Deny(reason=Reason.POLICY_DENIED, detail="the tenant's policy does not permit this call")
 
 
 def _tool_not_allowed(grant_id: GrantId | None) -> Deny:

@@ -12,6 +12,7 @@ from typing import NamedTuple, NewType
 
 from app.core.budget import Amount, cents_to_ucents, ucents_to_cents
 from app.core.constraints import ToolRule, parse_tool_rule, render_tool_rule
+from app.core.projection import Projection, parse_projection, render_projection
 from app.core.strict_json import JsonObject, JsonValue
 
 TenantId = NewType("TenantId", str)
@@ -20,6 +21,9 @@ GrantId = NewType("GrantId", str)
 RunId = NewType("RunId", str)
 ServerName = NewType("ServerName", str)
 ToolName = NewType("ToolName", str)
+
+POLICY_V0 = "v0"
+"""The built-in policy that every tenant starts with: it permits what the grant permits."""
 
 MAX_LINEAGE = 32
 MAX_TOOLS = 256
@@ -67,6 +71,8 @@ class Grant:
     may_redelegate: bool
     max_depth: int
     policy_version: str
+    projections: Mapping[ToolRef, Projection] = field(default_factory=dict)
+    """What comes back of a tool's result; all of it where the tool is not named."""
 
     @property
     def is_root(self) -> bool:
@@ -178,7 +184,16 @@ def render_grant(grant: Grant) -> JsonObject:
         "mayRedelegate": grant.may_redelegate,
         "maxDepth": grant.max_depth,
         "policyVersion": grant.policy_version,
+        **_render_projections(grant),
     }
+
+
+def _render_projections(grant: Grant) -> JsonObject:
+    """The member `resultProjection`, which a grant that holds nothing back does not have."""
+    shown: JsonObject = {
+        spell_tool(grant.audience, ref): render_projection(projection) for ref, projection in grant.projections.items()
+    }
+    return {"resultProjection": shown} if shown else {}
 
 
 class GrantInvalid(ValueError):
@@ -186,7 +201,10 @@ class GrantInvalid(ValueError):
 
 
 def parse_grant(document: JsonObject) -> Grant:
-    """The grant in a signed document. Raises GrantInvalid; never guesses a missing member."""
+    """The grant in a signed document. Raises GrantInvalid; never guesses a missing member.
+
+    Without `resultProjection` nothing of any result is held back.
+    """
     try:
         return _parse_grant(document)
     except (KeyError, TypeError, ValueError) as error:
@@ -226,6 +244,10 @@ def _parse_grant(document: JsonObject) -> Grant:
         may_redelegate=document["mayRedelegate"] is True,
         max_depth=_integer(document["maxDepth"]),
         policy_version=_text(document["policyVersion"]),
+        projections={
+            parse_tool(audience, name): parse_projection(paths, pointer=f"/resultProjection/{name}")
+            for name, paths in _object(document.get("resultProjection", {})).items()
+        },
     )
 
 

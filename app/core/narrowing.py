@@ -5,12 +5,13 @@ is proven to be within the parent, in the end by a row of `_ROWS`. A pair withou
 here refuses: what is wrongly proven widens authority, what is wrongly refused costs a rewording.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from math import prod
 from typing import Any, Final, TypeAlias
 
+from app.core.addresses import hosts_within, network_within
 from app.core.constraints import MAX_ARGUMENTS
 from app.core.kinds import (
     SCALAR_TYPES,
@@ -21,25 +22,39 @@ from app.core.kinds import (
     ArgumentRule,
     Bind,
     Bool,
+    Cidr,
     Constraint,
+    ContainsAll,
+    Decimal,
     Eq,
+    Glob,
+    Host,
     Int,
     List,
     NotOneOf,
     Object,
     OneOf,
-    OutOfSteps,
     Path,
     Prefix,
+    Regex,
+    Resource,
     Scalar,
     Site,
-    Steps,
     Str,
+    SubsetOf,
+    Suffix,
     ToolRule,
+    Url,
+    everything_in,
     judge,
 )
+from app.core.languages import Language, Lengths, ending_with, included, is_empty, starting_with
 from app.core.reasons import Reason
-from app.core.strict_json import point
+from app.core.resource_rules import id_flaw
+from app.core.resources import ResourceRef, Resources
+from app.core.steps import OutOfSteps, Steps
+from app.core.strict_json import MAX_SAFE_INTEGER, point
+from app.core.urls import url_within
 
 Conjunction: TypeAlias = tuple[Constraint, ...]
 """Simple constraints that a value must all be within. Never empty."""
@@ -57,20 +72,38 @@ class Refusal:
     detail: str
 
 
-def narrows(child: Constraint, parent: Constraint) -> Refusal | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a proof may rest on: the steps that it may take, and what is on record of things that are named."""
+
+    steps: Steps = field(default_factory=Steps)
+    resources: Resources = field(default_factory=dict)
+
+
+def narrows(child: Constraint, parent: Constraint, ground: Ground | None = None) -> Refusal | None:
     """None if every value that the child allows is proven to be allowed by the parent."""
-    return _proven(lambda steps: _within(child, parent, steps))
+    return _proven(lambda own: _within(child, parent, own), ground)
 
 
-def rule_within(child: ToolRule, parent: ToolRule, steps: Steps | None = None) -> Refusal | None:
+def rule_within(child: ToolRule, parent: ToolRule, ground: Ground | None = None) -> Refusal | None:
     """None if every call that the child's stored rule allows is proven to be allowed by the parent's.
 
-    `steps` are what may be spent on it and on what else is asked with them.
+    The ground's steps are what may be spent on it and on what else is asked with them.
     """
-    return None if child == parent else _proven(lambda own: _rule_within(child, parent, own), steps)
+    return None if child == parent else _proven(lambda own: _rule_within(child, parent, own), ground)
 
 
-def narrow_tool_rule(child: ToolRule | None, parent: ToolRule) -> ToolRule | Refusal:
+def things_to_look_up(child: ToolRule, parent: ToolRule) -> Iterator[ResourceRef]:
+    """The things that a proof must know about: those that the child lists where the parent asks whose they are."""
+    for name in {*child.arguments, *parent.arguments}:
+        asked, listed = everything_in(parent.of(name).constraint), everything_in(child.of(name).constraint)
+        types = {constraint.type for constraint in asked if isinstance(constraint, Resource)}
+        lists = [_LISTS[type(constraint)](constraint) for constraint in listed if types and type(constraint) in _LISTS]
+        ids = {str(value) for values in lists for kind, value in values if kind == "string"}
+        yield from (ResourceRef(kind, id_) for kind, id_ in product(types, ids) if id_flaw(id_) is None)
+
+
+def narrow_tool_rule(child: ToolRule | None, parent: ToolRule, ground: Ground | None = None) -> ToolRule | Refusal:
     """The rule to store for a child: what it asks for, met with the parent's. None asks for the parent's own.
 
     Arguments that the child leaves out keep the parent's rule. `"*"` does not: a child that names arguments
@@ -81,12 +114,12 @@ def narrow_tool_rule(child: ToolRule | None, parent: ToolRule) -> ToolRule | Ref
     stored = ToolRule(arguments={**parent.arguments, **child.arguments}, open=child.open)
     if len(stored.arguments) > MAX_ARGUMENTS:
         return _unprovable(f"the child and its parent together name more than {MAX_ARGUMENTS} arguments")
-    return rule_within(stored, parent) or stored
+    return rule_within(stored, parent, ground) or stored
 
 
-def _proven(proof: Callable[[Steps], Refusal | None], steps: Steps | None = None) -> Refusal | None:
+def _proven(proof: Callable[[Ground], Refusal | None], ground: Ground | None) -> Refusal | None:
     try:
-        return proof(steps or Steps())
+        return proof(ground or Ground())
     except OutOfSteps:
         return _unprovable("the proof would take too many steps")
     except Exception:  # noqa: BLE001 - a fault in the prover must never prove anything
@@ -96,14 +129,16 @@ def _proven(proof: Callable[[Steps], Refusal | None], steps: Steps | None = None
 # --- rules ------------------------------------------------------------------------------------------------
 
 
-def _rule_within(child: ToolRule, parent: ToolRule, steps: Steps) -> Refusal | None:
+def _rule_within(child: ToolRule, parent: ToolRule, ground: Ground) -> Refusal | None:
     if child.open and not parent.open:
         return _wider("only the child is open to arguments without a rule", "/*")
     names = sorted({*child.arguments, *parent.arguments})
-    return _first(_under(name, _argument_within(child.of(name), parent.of(name), steps)) for name in names)
+    return _first(_under(name, _argument_within(child.of(name), parent.of(name), ground)) for name in names)
 
 
-def _argument_within(child: ArgumentRule, parent: ArgumentRule, steps: Steps) -> Refusal | None:
+def _argument_within(child: ArgumentRule, parent: ArgumentRule, ground: Ground) -> Refusal | None:
+    if child == parent:
+        return None
     if isinstance(parent.constraint, Bind) and child.constraint != parent.constraint:
         return _wider("the parent binds it, so the child may only repeat the same bind")
     if child.allows_absence and not parent.allows_absence:
@@ -112,63 +147,66 @@ def _argument_within(child: ArgumentRule, parent: ArgumentRule, steps: Steps) ->
         return None
     if isinstance(parent.constraint, Absent):
         return _wider("the parent does not allow it")
-    return _within(child.constraint, parent.constraint, steps)
+    return _within(child.constraint, parent.constraint, ground)
 
 
 # --- constraints ------------------------------------------------------------------------------------------
 
 
-def _within(child: Constraint, parent: Constraint, steps: Steps) -> Refusal | None:
+def _within(child: Constraint, parent: Constraint, ground: Ground) -> Refusal | None:
     if isinstance(parent, AnyValue) or child == parent:
         return None
-    alternatives = (_tightened(atoms) for atoms in _alternatives(child, steps))
-    return _first(_conjunction_within(atoms, parent, steps) for atoms in alternatives if atoms is not None)
+    alternatives = (_tightened(atoms) for atoms in _alternatives(child, ground))
+    return _first(_conjunction_within(atoms, parent, ground) for atoms in alternatives if atoms is not None)
 
 
-def _alternatives(constraint: Constraint, steps: Steps) -> list[Conjunction]:
+def _alternatives(constraint: Constraint, ground: Ground) -> list[Conjunction]:
     """The constraint as a union of conjunctions, each of which costs a step."""
     if isinstance(constraint, AnyOf):
-        return [atoms for clause in constraint.clauses for atoms in _alternatives(clause, steps)]
+        return [atoms for clause in constraint.clauses for atoms in _alternatives(clause, ground)]
     if not isinstance(constraint, AllOf):
-        steps.take()
+        ground.steps.take()
         return [(constraint,)]
-    clauses = [_alternatives(clause, steps) for clause in constraint.clauses]
+    clauses = [_alternatives(clause, ground) for clause in constraint.clauses]
     # Before they are built: a few clauses multiply to more than memory holds.
-    steps.take(prod(map(len, clauses)))
+    ground.steps.take(prod(map(len, clauses)))
     return [tuple(chain.from_iterable(choice)) for choice in product(*clauses)]
 
 
-def _conjunction_within(atoms: Conjunction, parent: Constraint, steps: Steps) -> Refusal | None:
-    steps.take(len(atoms))
-    if isinstance(parent, AnyValue):
+def _conjunction_within(atoms: Conjunction, parent: Constraint, ground: Ground) -> Refusal | None:
+    ground.steps.take(len(atoms))
+    if isinstance(parent, AnyValue) or parent in atoms:
         return None
-    if (values := _finite(atoms, steps)) is not None:
-        return _values_within(values, parent, steps)
+    if (values := _finite(atoms, ground)) is not None:
+        return _values_within(values, parent, ground)
     if isinstance(parent, AllOf):
-        return _first(_conjunction_within(atoms, clause, steps) for clause in parent.clauses)
+        return _first(_conjunction_within(atoms, clause, ground) for clause in parent.clauses)
     if isinstance(parent, AnyOf):
-        return _some_proof(_conjunction_within(atoms, clause, steps) for clause in parent.clauses)
+        return _some_proof(_conjunction_within(atoms, clause, ground) for clause in parent.clauses)
+    if type(parent) in _TEXTS and any(type(atom) in _TEXTS for atom in atoms):
+        return _texts_within(atoms, parent, ground)
     if isinstance(parent, NotOneOf):
-        parent = _still_to_exclude(atoms, parent, steps)
-    return _some_proof(_atom_within(atom, parent, steps) for atom in atoms)
+        parent = _still_to_exclude(atoms, parent, ground)
+    refusal = _some_proof(_atom_within(atom, parent, ground) for atom in atoms)
+    return None if refusal is None or _no_text_is_left(atoms, ground) else refusal
 
 
-def _atom_within(child: Constraint, parent: Constraint, steps: Steps) -> Refusal | None:
+def _atom_within(child: Constraint, parent: Constraint, ground: Ground) -> Refusal | None:
     if isinstance(child, AnyValue):
         return _wider(f"any is wider than the parent's {parent.kind}")
     row = _ROWS.get((type(child), type(parent)))
     if row is None:
         return _unprovable(f"no rule proves {child.kind} to be within the parent's {parent.kind}")
-    return row(child, parent, steps)
+    return row(child, parent, ground)
 
 
 # --- finite sets: decided value by value, by the parent's own evaluator ------------------------------------
 
 
-def _finite(atoms: Conjunction, steps: Steps) -> list[Scalar] | None:
+def _finite(atoms: Conjunction, ground: Ground) -> list[Scalar] | None:
     """The values that satisfy all atoms where one atom lists its values, else None."""
     listed = next((_LISTS[type(atom)](atom) for atom in atoms if type(atom) in _LISTS), None)
-    return None if listed is None else [value for value in listed if _allowed(value, atoms, steps)]
+    return None if listed is None else [value for value in listed if _allowed(value, atoms, ground)]
 
 
 _LISTS: Final[Mapping[type[Constraint], Callable[[Any], tuple[Scalar, ...]]]] = {
@@ -178,72 +216,105 @@ _LISTS: Final[Mapping[type[Constraint], Callable[[Any], tuple[Scalar, ...]]]] = 
 }
 
 
-def _values_within(values: Iterable[Scalar], parent: Constraint, steps: Steps) -> Refusal | None:
-    if all(_allowed(value, (parent,), steps) for value in values):
+def _values_within(values: Iterable[Scalar], parent: Constraint, ground: Ground) -> Refusal | None:
+    if all(_allowed(value, (parent,), ground) for value in values):
         return None
     return _wider(f"a value is outside the parent's {parent.kind}")
 
 
-def _allowed(value: Scalar, atoms: Conjunction, steps: Steps) -> bool:
+def _allowed(value: Scalar, atoms: Conjunction, ground: Ground) -> bool:
     # Without bindings: no value is known to be the bound one before the call.
-    at = Site(bindings={}, steps=steps)
+    at = Site(bindings={}, resources=ground.resources, steps=ground.steps)
     return all(judge(atom, value[1], at) is None for atom in atoms)
 
 
-def _still_to_exclude(atoms: Conjunction, parent: NotOneOf, steps: Steps) -> NotOneOf:
+def _still_to_exclude(atoms: Conjunction, parent: NotOneOf, ground: Ground) -> NotOneOf:
     """The parent without those of its values that the child excludes already, by whichever atom."""
-    return replace(parent, values=tuple(value for value in parent.values if _allowed(value, atoms, steps)))
+    return replace(parent, values=tuple(value for value in parent.values if _allowed(value, atoms, ground)))
+
+
+# --- texts: decided exactly, by inclusion of regular languages ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of a regular language, where there is one, whose length is within bounds."""
+
+    language: Language | None
+    lengths: Lengths
+
+
+_EVERY_LENGTH: Final = Lengths(0, MAX_SAFE_INTEGER)
+
+_TEXTS: Final[Mapping[type[Constraint], Callable[[Any], _Texts]]] = {
+    Str: lambda text: _Texts(None, Lengths(text.minimum, text.maximum)),
+    Prefix: lambda text: _Texts(starting_with(text.prefix), _EVERY_LENGTH),
+    Suffix: lambda text: _Texts(ending_with(text.suffix), _EVERY_LENGTH),
+    Glob: lambda text: _Texts(text.language, _EVERY_LENGTH),
+    Regex: lambda text: _Texts(text.language, _EVERY_LENGTH),
+}
+
+
+def _texts_of(atoms: Iterable[Constraint]) -> tuple[list[Language], Lengths]:
+    """What all the atoms that are about texts allow together."""
+    texts = [_TEXTS[type(atom)](atom) for atom in atoms if type(atom) in _TEXTS]
+    languages = [text.language for text in texts if text.language is not None]
+    least = max((text.lengths.least for text in texts), default=0)
+    return languages, Lengths(least, min((text.lengths.most for text in texts), default=MAX_SAFE_INTEGER))
+
+
+def _texts_within(atoms: Conjunction, parent: Constraint, ground: Ground) -> Refusal | None:
+    languages, lengths = _texts_of(atoms)
+    asked = _TEXTS[type(parent)](parent)
+    if included(languages, lengths, asked.language, asked.lengths, ground.steps):
+        return None
+    if all(type(atom) in _TEXTS for atom in atoms):
+        return _wider(f"{' and '.join(atom.kind for atom in atoms)} allows more than the parent's {parent.kind}")
+    return _unprovable(f"no rule proves it to be within the parent's {parent.kind}")
+
+
+def _no_text_is_left(atoms: Conjunction, ground: Ground) -> bool:
+    """Whether the atoms exclude one another: then there is nothing that a parent would have to allow."""
+    texts = [atom for atom in atoms if type(atom) in _TEXTS]
+    return len(texts) > 1 and is_empty(*_texts_of(texts), ground.steps)
 
 
 # --- conjunctions -----------------------------------------------------------------------------------------
 
 
 def _tightened(atoms: Conjunction) -> Conjunction | None:
-    """The same conjunction with the atoms of each kind that can be met made one; None if no value is left."""
-    if any(isinstance(atom, Str) for atom in atoms):
-        atoms += tuple(Str(minimum=len(atom.prefix)) for atom in atoms if isinstance(atom, Prefix))
-    tightened = [atom for atom in atoms if type(atom) not in {AnyValue, *_MEETS}]
-    for kind, meet in _MEETS.items():
-        if same := [atom for atom in atoms if type(atom) is kind]:
-            if (met := meet(same)) is None:
-                return None
-            tightened.append(met)
-    return tuple(tightened) or (AnyValue(),)
+    """The same conjunction with the ranges that can be met made one; None if no value is left."""
+    kept = [atom for atom in atoms if not isinstance(atom, AnyValue | Int | Decimal)]
+    ranges: dict[int | None, list[Int | Decimal]] = {}
+    for atom in atoms:
+        if isinstance(atom, Int | Decimal):
+            ranges.setdefault(atom.scale if isinstance(atom, Decimal) else None, []).append(atom)
+    met = [_meet(same) for same in ranges.values()]
+    return None if None in met else (*kept, *filter(None, met)) or (AnyValue(),)
 
 
-def _meet_ranges(ranges: list[Int] | list[Str]) -> Int | Str | None:
+def _meet(ranges: Sequence[Int | Decimal]) -> Int | Decimal | None:
+    """The range that is in all of these, which are of one kind and scale."""
     low, high = max(item.minimum for item in ranges), min(item.maximum for item in ranges)
     return replace(ranges[0], minimum=low, maximum=high) if low <= high else None
 
 
-def _meet_prefixes(prefixes: list[Prefix]) -> Prefix | None:
-    longest = max(prefixes, key=lambda item: len(item.prefix))
-    return longest if all(longest.prefix.startswith(item.prefix) for item in prefixes) else None
-
-
-_MEETS: Final[Mapping[type[Constraint], Callable[[Any], Constraint | None]]] = {
-    Int: _meet_ranges,
-    Str: _meet_ranges,
-    Prefix: _meet_prefixes,
-}
-
-
 # --- the table --------------------------------------------------------------------------------------------
 
-Row: TypeAlias = Callable[[Any, Any, Steps], "Refusal | None"]
+Row: TypeAlias = Callable[[Any, Any, Ground], "Refusal | None"]
 """The proof for one pair of kinds: the child, the parent, what may still be spent."""
 
 
 def _iff(holds: Callable[[Any, Any], bool]) -> Row:
     """A row that is decided by a predicate, exactly."""
 
-    def row(child: Constraint, parent: Constraint, _steps: Steps) -> Refusal | None:
+    def row(child: Constraint, parent: Constraint, _ground: Ground) -> Refusal | None:
         return None if holds(child, parent) else _wider(f"{child.kind} is wider than the parent's {parent.kind}")
 
     return row
 
 
-def _range_inside(child: Int | Str | List, parent: Int | Str | List) -> bool:
+def _range_inside(child: Int | Decimal | List, parent: Int | Decimal | List) -> bool:
     return parent.minimum <= child.minimum and child.maximum <= parent.maximum
 
 
@@ -252,39 +323,50 @@ def _all_excluded(scalar_type: str) -> Row:
     return _iff(lambda _, parent: scalar_type in SCALAR_TYPES[parent.type] and not parent.values)
 
 
-def _exclusion_within(child: NotOneOf, parent: NotOneOf, _steps: Steps) -> Refusal | None:
+def _exclusion_within(child: NotOneOf, parent: NotOneOf, _ground: Ground) -> Refusal | None:
     if child.type != parent.type:
         return _unprovable("notOneOf is only compared with a notOneOf of the same type")
     return _wider("the parent excludes more values") if parent.values else None
 
 
-def _list_within(child: List, parent: List, steps: Steps) -> Refusal | None:
+def _list_within(child: List, parent: List, ground: Ground) -> Refusal | None:
     if not _range_inside(child, parent):
         return _wider("the length of the list is wider than the parent's")
-    return _under("list", _under("items", _within(child.items, parent.items, steps)))
+    return _under("list", _under("items", _within(child.items, parent.items, ground)))
 
 
-def _object_within(child: Object, parent: Object, steps: Steps) -> Refusal | None:
-    return _under("object", _under("fields", _rule_within(child.fields, parent.fields, steps)))
+def _object_within(child: Object, parent: Object, ground: Ground) -> Refusal | None:
+    return _under("object", _under("fields", _rule_within(child.fields, parent.fields, ground)))
+
+
+def _decimal_within(child: Decimal, parent: Decimal, _ground: Ground) -> Refusal | None:
+    if child.scale != parent.scale:
+        return _unprovable("decimal is only compared with a decimal of the same scale")
+    return None if _range_inside(child, parent) else _wider("decimal is wider than the parent's decimal")
+
+
+def _has_parents_attributes(child: Resource, parent: Resource) -> bool:
+    return child.type == parent.type and parent.where.items() <= child.where.items()
 
 
 _ROWS: Final[Mapping[tuple[type[Constraint], type[Constraint]], Row]] = {
     (Int, Int): _iff(_range_inside),
-    (Str, Str): _iff(_range_inside),
-    # Strings with a prefix have every length from its own upwards; strings of some length have any prefix.
-    (Prefix, Str): _iff(lambda child, parent: _range_inside(Str(minimum=len(child.prefix)), parent)),
-    (Str, Prefix): _iff(lambda _child, _parent: False),
-    (Prefix, Prefix): _iff(lambda child, parent: child.prefix.startswith(parent.prefix)),
+    (Decimal, Decimal): _decimal_within,
     (Path, Path): _iff(lambda child, parent: parent.holds(child.root)),
+    (Url, Url): _iff(lambda child, parent: url_within(child.rule, parent.rule)),
+    (Host, Host): _iff(lambda child, parent: hosts_within(child.hosts, parent.hosts)),
+    (Cidr, Cidr): _iff(lambda child, parent: network_within(child.network, parent.network)),
     (Int, NotOneOf): _all_excluded("integer"),
-    (Str, NotOneOf): _all_excluded("string"),
-    (Prefix, NotOneOf): _all_excluded("string"),
+    **dict.fromkeys(product(_TEXTS, [NotOneOf]), _all_excluded("string")),
     (NotOneOf, NotOneOf): _exclusion_within,
     (Bind, Bind): _iff(lambda child, parent: child.field == parent.field),
+    (Resource, Resource): _iff(_has_parents_attributes),
     (List, List): _list_within,
+    (ContainsAll, ContainsAll): _iff(lambda child, parent: set(child.values) >= set(parent.values)),
+    (SubsetOf, SubsetOf): _iff(lambda child, parent: set(child.values) <= set(parent.values)),
     (Object, Object): _object_within,
 }
-"""Every pair of kinds that can be proven, beside those that `_conjunction_within` takes apart."""
+"""Every pair of kinds that can be proven, beside texts and what `_conjunction_within` takes apart."""
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from typing import Final
 
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
-from app.core.grant import ClientId, ServerName, TenantId, ToolName
+from app.core.grant import POLICY_V0, ClientId, ServerName, TenantId, ToolName
+from app.core.resources import Attributes, ResourceRef
 from app.core.strict_json import JsonObject
 
 PLATFORM_TENANT = TenantId("platform")
@@ -107,6 +108,8 @@ class Tenant:
     active: bool = True
     allow_grant_bearer: bool = True
     window: Window | None = None
+    policy_version: str = POLICY_V0
+    """The policy that is active: new roots pin it, and every call must satisfy it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +142,18 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resolver:
+    """Where a tool server says whose the things of these types are: a path of its own origin, asked over HTTP.
+
+    `cache_seconds` is how long an answer may be used again.
+    """
+
+    path: str
+    types: tuple[str, ...]
+    cache_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolServer:
     tenant_id: TenantId
     name: ServerName
@@ -149,6 +164,7 @@ class ToolServer:
     credential: Credential
     timeout_seconds: float
     max_response_bytes: int
+    resolver: Resolver | None = None
     active: bool = True
 
 
@@ -178,6 +194,45 @@ class Tool:
     loggable_arguments: tuple[str, ...]
     http: HttpBinding
     source: ToolSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A thing that belongs to a tenant, as Subgrant's own directory has it."""
+
+    tenant_id: TenantId
+    type: str
+    id: str
+    attributes: Attributes
+
+    @property
+    def ref(self) -> ResourceRef:
+        return ResourceRef(self.type, self.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCase:
+    """One question that a policy's author wants answered so: run before the policy may be activated.
+
+    `call` is the question's document, as `docs/policies.md` spells it.
+    """
+
+    name: str
+    permitted: bool
+    call: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One version of a tenant's policies, as Cedar text. It never changes; a tenant activates one version."""
+
+    tenant_id: TenantId
+    version: str
+    text: str
+    description: str
+    cases: tuple[PolicyCase, ...]
+    created_at: datetime
+    created_by: ClientId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 from app.core.audit import RecordType
 from app.core.budget import Price
 from app.core.constraints import Objection
-from app.core.decision import Accounts, Allow, Call, Deny, Facts, decide, effective_arguments
+from app.core.decision import Accounts, Allow, Call, Deny, Facts, decide, effective_arguments, things_to_ask_about
 from app.core.grant import GrantChain, ServerName, ToolName, ToolRef
 from app.core.reasons import Reason
 from app.core.registry import Registration
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
+from app.usecases.ask_policies import Opinion, ask_policies
 from app.usecases.delegation_evidence import grant_refs
 from app.usecases.failures import Denied
+from app.usecases.find_facts import Known, resources_for, with_facts
 from app.usecases.load_chain import Lineage, load_lineage, window_limits
 from app.usecases.read_wish import resolve_audience
 from app.usecases.world import Caller, World, digest, evidence
@@ -45,6 +47,9 @@ class Weighed:
     chain: GrantChain
     accounts: Accounts
     registration: Registration
+    opinion: Opinion
+    unanswered: bool
+    """Whether the tool server did not say whose its things are."""
     verdict: Allow | Deny
     arguments_digest: str
 
@@ -73,12 +78,13 @@ class Weighed:
 
     def _verdict(self) -> JsonObject:
         if isinstance(self.verdict, Allow):
-            return {"decision": "allow"}
-        return {
+            return {"decision": "allow"} | self.opinion.evidence()
+        return self.opinion.evidence() | {
             "decision": "deny",
             "reason": self.verdict.reason.value,
             "pointer": self._loggable_pointer(self.verdict.pointer),
             "objectingGrantId": self.verdict.grant_id,
+            "resolverFailed": self.unanswered or None,
         }
 
     def _loggable_pointer(self, pointer: str | None) -> str | None:
@@ -117,15 +123,18 @@ async def authorize_call(world: World, caller: Caller, proposals: Sequence[Propo
 
 
 async def _authorize(world: World, caller: Caller, proposed: ProposedCall) -> Weighed | Denied:
-    async with world.store.write() as tx:
-        one = await weigh_call(tx, world, caller, proposed, lock=False)
-        if isinstance(one, Denied):
-            one = await record_unweighed(tx, world, caller, one)
-        else:
-            events = [{**event, "checkOnly": True} for event in one.events(world, caller, None)]
-            await tx.audit.append(caller.tenant_id, events)
-        await tx.commit()
-    return one
+    async def attempt(known: Known) -> Weighed | Denied:
+        async with world.store.write() as tx:
+            one = await weigh_call(tx, world, caller, proposed, known, lock=False)
+            if isinstance(one, Denied):
+                one = await record_unweighed(tx, world, caller, one)
+            else:
+                events = [{**event, "checkOnly": True} for event in one.events(world, caller, None)]
+                await tx.audit.append(caller.tenant_id, events)
+            await tx.commit()
+        return one
+
+    return await with_facts(world, attempt)
 
 
 async def record_unweighed(tx: Transaction, world: World, caller: Caller, refused: Denied) -> Denied:
@@ -148,9 +157,12 @@ def denied(weighed: Weighed, deny: Deny) -> Denied:
 
 
 async def weigh_call(
-    tx: Transaction, world: World, caller: Caller, proposed: ProposedCall, *, lock: bool
+    tx: Transaction, world: World, caller: Caller, proposed: ProposedCall, known: Known, *, lock: bool
 ) -> Weighed | Denied:
-    """Gather the facts and decide. A denial here means that there is no chain to decide about."""
+    """Gather the facts and decide. A denial here means that there is no chain to decide about.
+
+    Raises Wanting for facts that the store does not hold and that are not known yet.
+    """
     if caller.grant_id is None:
         return Denied(reason=Reason.TOKEN_INVALID, detail="a tool call needs a token for a grant")
     lineage = await load_lineage(tx, world, caller.tenant_id, caller.grant_id, lock=lock)
@@ -158,11 +170,18 @@ async def weigh_call(
         return Denied(reason=Reason.TOKEN_INVALID, detail="the token names no grant")
     if isinstance(lineage, Denied):
         return lineage
-    return await _weigh(tx, world, caller, proposed, lineage, lock=lock)
+    return await _weigh(tx, world, caller, proposed, known, lineage, lock=lock)
 
 
 async def _weigh(
-    tx: Transaction, world: World, caller: Caller, proposed: ProposedCall, lineage: Lineage, *, lock: bool
+    tx: Transaction,
+    world: World,
+    caller: Caller,
+    proposed: ProposedCall,
+    known: Known,
+    lineage: Lineage,
+    *,
+    lock: bool,
 ) -> Weighed | Denied:
     chain = lineage.chain
     server = await _server(tx, world, chain, proposed.tool_server_audience)
@@ -175,12 +194,18 @@ async def _weigh(
     issuer = registration.clients.get(chain.root.issued_by)
     windows = await tx.ledger.windows(caller.tenant_id, window_limits(registration.tenant, issuer, now), lock=lock)
     accounts = Accounts(grants=lineage.accounts.grants, windows=windows)
+    asked = things_to_ask_about(chain, call)
+    resources = await resources_for(tx, known, caller.tenant_id, registration.server, asked)
+    opinion = await ask_policies(tx, world, known, caller, chain, call, registration, resources)
     facts = Facts(
         price=_price(registration),
         credential_server=_credential_server(caller, chain),
         credential_expired=caller.is_expired,
         disabled=_disabled(registration, clients),
         schema_objection=_schema_objection(world, registration, chain, call),
+        resources=resources,
+        active_policy=opinion.active,
+        permitting=opinion.permitting,
     )
     return Weighed(
         decision_id=world.new_id("dec"),
@@ -189,6 +214,8 @@ async def _weigh(
         chain=chain,
         accounts=accounts,
         registration=registration,
+        opinion=opinion,
+        unanswered=server in known.unanswered,
         verdict=decide(chain, call, accounts, facts, now),
         arguments_digest=digest(world, caller.tenant_id, canonical(proposed.arguments)),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.core.audit import RecordType
 from app.core.budget import ucents_to_cents
-from app.core.grant import ClientId, Grant, TenantId, render_grant
+from app.core.grant import ClientId, Grant, TenantId, render_grant, spell_tool
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
 from app.usecases.failures import Denied
@@ -51,9 +51,11 @@ def _scope(world: World, grant: Grant) -> JsonObject:
     shown: tuple[str, ...] = ("audience", "allowedTools", "maxToolCalls", "notBefore", "expiresAt")
     scope = {name: document[name] for name in (*shown, "mayRedelegate", "maxDepth")}
     constraints: JsonValue = document["resourceConstraints"]
+    projected: list[JsonValue] = [*sorted(spell_tool(grant.audience, ref) for ref in grant.projections)]
     return scope | {
         "maxSpendCents": ucents_to_cents(grant.limit.spend_ucents),
         "constraintsDigest": digest(world, grant.tenant_id, canonical(constraints)),
+        **({"projectedTools": projected} if projected else {}),
     }
 
 

@@ -1,17 +1,20 @@
 """Derive a child from a grant: the one place where a node is added below another, for REST and OAuth alike."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from app.core.attenuation import Birth, attenuate
+from app.core.attenuation import Birth, Wish, attenuate, things_to_ask_about
 from app.core.budget import Amount
-from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, extended
+from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, ServerName, extended
 from app.core.narrowing import Refusal
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
+from app.core.resources import Resources
 from app.ports import Transaction
 from app.usecases.delegation_evidence import creation_events, record_refusal
 from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound
+from app.usecases.find_facts import Known, resources_for, with_facts
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import SignedGrant, active_client, refusal_of, sized
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
@@ -56,11 +59,20 @@ async def derive_grant(
     world: World, caller: Caller, parent_id: GrantId, fields: NarrowingFields, holder: ClientId | None
 ) -> SignedGrant | Denied:
     """A child grant: redelegation, in REST's spelling. Raises NotFound, DeadGrant, Malformed, AlreadyExists."""
+    return await with_facts(world, lambda known: _attempt(world, caller, parent_id, fields, holder, known))
+
+
+async def _attempt(
+    world: World, caller: Caller, parent_id: GrantId, fields: NarrowingFields, holder: ClientId | None, known: Known
+) -> SignedGrant | Denied:
     async with world.store.write() as tx:
         lineage = await load_lineage(tx, world, caller.tenant_id, parent_id, lock=True)
         if lineage is None or not (sees(caller, lineage) or await _is_ancestor(tx, caller, parent_id)):
             raise NotFound("no such grant")
-        node = await _derive(tx, world, caller, lineage, fields, holder) if isinstance(lineage, Lineage) else lineage
+        if isinstance(lineage, Lineage):
+            node = await _derive(tx, world, caller, lineage, fields, holder, known)
+        else:
+            node = lineage
         if isinstance(node, Denied):
             parent = lineage.chain.leaf if isinstance(lineage, Lineage) else None
             refused = await record_refusal(tx, world, caller.client_id, caller.tenant_id, node, parent)
@@ -90,6 +102,7 @@ async def _derive(
     lineage: Lineage,
     fields: NarrowingFields,
     holder: ClientId | None,
+    known: Known,
 ) -> Node | Denied:
     if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
         return NOT_PERMITTED
@@ -111,7 +124,7 @@ async def _derive(
         as_grant=True,
         lifetime=issuer.ceiling.max_lifetime,
     )
-    return await add_node(tx, world, lineage, fields, parties)
+    return await add_node(tx, world, lineage, fields, parties, known)
 
 
 NOT_PERMITTED = Denied(
@@ -120,9 +133,12 @@ NOT_PERMITTED = Denied(
 
 
 async def add_node(
-    tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields, parties: Parties
+    tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields, parties: Parties, known: Known
 ) -> Node | Denied:
-    """Prove, sign and store a child of a living, locked lineage. Raises Malformed, Conflict, AlreadyExists."""
+    """Prove, sign and store a child of a living, locked lineage.
+
+    Raises Malformed, Conflict, AlreadyExists, and Wanting for facts that are not known yet.
+    """
     parent = lineage.chain.leaf
     refused = await _unfit(tx, world, lineage, fields)
     if refused is not None:
@@ -137,9 +153,10 @@ async def add_node(
         detail = "the audience is not among the parent grant's"
         return Denied(reason=Reason.TARGET_REFUSED, detail=detail, pointer="/audience")
     now = world.clock()
+    wish = read_wish(fields, audience, now, inherited=parent.tools)
     child = attenuate(
         lineage.chain,
-        read_wish(fields, audience, now, inherited=parent.tools),
+        wish,
         Birth(
             grant_id=GrantId(world.new_id("gr")),
             actor=parties.actor,
@@ -152,6 +169,7 @@ async def add_node(
         ceiling=parties.ceiling,
         lifetime=parties.lifetime,
         as_grant=parties.as_grant,
+        resources=await _resources(tx, known, wish, parent),
     )
     if isinstance(child, Refusal):
         return refusal_of(child)
@@ -159,6 +177,15 @@ async def add_node(
         detail = "an access token may not live that long; a delegation grant may"
         return Denied(reason=Reason.NOT_NARROWER, detail=detail, pointer="/expiresAt")
     return await _store(tx, world, lineage, sized(world, child))
+
+
+async def _resources(tx: Transaction, known: Known, wish: Wish, parent: Grant) -> Mapping[ServerName, Resources]:
+    """What is on record, by tool server, of what the proof has to know."""
+    found: dict[ServerName, Resources] = {}
+    for name, refs in things_to_ask_about(wish, parent).items():
+        server = await tx.registry.server(parent.tenant_id, name)
+        found[name] = await resources_for(tx, known, parent.tenant_id, server, refs)
+    return found
 
 
 async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: NarrowingFields) -> Denied | None:

@@ -15,6 +15,7 @@ from app.ports import TokenRefused, Transaction
 from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal
 from app.usecases.derive_grant import NOT_PERMITTED, Node, Parties, add_node
 from app.usecases.failures import Denied, Malformed
+from app.usecases.find_facts import Known, with_facts
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import active_client
 from app.usecases.read_wish import NarrowingFields, resolve_audience
@@ -56,9 +57,13 @@ class Exchanged:
 
 async def exchange_token(world: World, client: Client, request: ExchangeRequest) -> Exchanged | Denied:
     """The narrower token or grant, or why there is none. Raises Malformed, Conflict, AlreadyExists."""
+    return await with_facts(world, lambda known: _attempt(world, client, request, known))
+
+
+async def _attempt(world: World, client: Client, request: ExchangeRequest, known: Known) -> Exchanged | Denied:
     async with world.store.write() as tx:
         lineage = await _subject(tx, world, client, request)
-        made = lineage if isinstance(lineage, Denied) else await _exchange(tx, world, client, lineage, request)
+        made = lineage if isinstance(lineage, Denied) else await _exchange(tx, world, client, lineage, request, known)
         if isinstance(made, Denied):
             parent = None if isinstance(lineage, Denied) else lineage.chain.leaf
             refused = await record_refusal(tx, world, client.client_id, client.tenant_id, made, parent)
@@ -102,7 +107,7 @@ def _subject_grant(world: World, request: ExchangeRequest) -> "tuple[str, GrantI
 
 
 async def _exchange(
-    tx: Transaction, world: World, client: Client, lineage: Lineage, request: ExchangeRequest
+    tx: Transaction, world: World, client: Client, lineage: Lineage, request: ExchangeRequest, known: Known
 ) -> Node | Denied:
     if not lineage.permits(Caller(client_id=client.client_id, tenant_id=client.tenant_id)):
         return NOT_PERMITTED
@@ -131,7 +136,7 @@ async def _exchange(
         lifetime=client.ceiling.max_lifetime if asks_for_grant else world.rules.access_token_lifetime,
     )
     uris = tuple(item.uri for item in audience)
-    return await add_node(tx, world, lineage, replace(request.fields, audience=uris), parties)
+    return await add_node(tx, world, lineage, replace(request.fields, audience=uris), parties, known)
 
 
 async def _actor(tx: Transaction, world: World, client: Client, request: ExchangeRequest) -> str | Denied:

@@ -10,12 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from app.core.audit import RecordType
 from app.core.budget import Charge, ReservationState, charge_for, ucents_to_cents
-from app.core.decision import Account, Allow, Deny
+from app.core.decision import Account, Allow, Deny, projections
 from app.core.grant import GrantId
+from app.core.projection import project_result
 from app.core.reasons import Reason
 from app.core.redaction import redact
 from app.core.registry import Transport
@@ -32,6 +34,7 @@ from app.ports import (
 )
 from app.usecases.authorize_call import ProposedCall, Weighed, denied, record_unweighed, weigh_call
 from app.usecases.failures import CallInFlight, Denied, Failure, IdempotencyConflict, ToolServerFailed
+from app.usecases.find_facts import Known, with_facts
 from app.usecases.tool_credential import credential_headers
 from app.usecases.world import Caller, World, digest, evidence
 
@@ -39,6 +42,10 @@ CLOSED_DETAIL = "the grant was closed while the call was running"
 STILL_RUNNING = "the first call with this idempotency key has not ended yet"
 UNRECORDED_DETAIL = "the call ended, but how could not be recorded; it is charged its maximum"
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 2.0
+
+
+Cost: TypeAlias = tuple[ReservationState, Charge]
+"""What becomes of a call's hold, and what is charged of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +60,12 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarded:
-    """What came of an allowed call. `account` is the grant's, after settling; None on a repeated answer."""
+    """What came of an allowed call. `account` is the grant's, after settling; None on a repeated answer.
 
+    `transport` says whether the result is MCP's.
+    """
+
+    transport: Transport
     call_id: str
     decision_id: str
     grant_id: GrantId
@@ -69,7 +80,7 @@ class Forwarded:
 
 async def forward_call(world: World, caller: Caller, proposed: ProposedCall) -> Forwarded | Denied:
     """Run one call, or say why not. Raises CallInFlight, IdempotencyConflict, ToolServerFailed."""
-    reserved = await _reserve(world, caller, proposed)
+    reserved = await with_facts(world, lambda known: _reserve(world, caller, proposed, known))
     if not isinstance(reserved, Reserved):
         return reserved
     # A task of its own: whoever asked may hang up, the call is still settled and recorded.
@@ -82,9 +93,9 @@ async def forward_call(world: World, caller: Caller, proposed: ProposedCall) -> 
 # --- before: one transaction -------------------------------------------------------------------------------
 
 
-async def _reserve(world: World, caller: Caller, proposed: ProposedCall) -> Reserved | Forwarded | Denied:
+async def _reserve(world: World, caller: Caller, proposed: ProposedCall, known: Known) -> Reserved | Forwarded | Denied:
     async with world.store.write() as tx:
-        weighed = await weigh_call(tx, world, caller, proposed, lock=True)
+        weighed = await weigh_call(tx, world, caller, proposed, known, lock=True)
         if isinstance(weighed, Denied):
             refused = await record_unweighed(tx, world, caller, weighed)
             await tx.commit()
@@ -137,7 +148,7 @@ async def _repeated(
     elif first.outcome is None:
         answer = CallInFlight(STILL_RUNNING)
     else:
-        answer = _remembered(world, first, first.outcome)
+        answer = _remembered(world, weighed, first, first.outcome)
     refusal = answer.code if isinstance(answer, Failure) else None
     members = weighed.refs(caller, first.call_id) | {"refusal": refusal}
     await tx.audit.append(caller.tenant_id, [evidence(RecordType.TOOL_REPEATED, world.clock(), members)])
@@ -150,14 +161,19 @@ def _answer_to(repeated: Forwarded | Failure) -> Forwarded:
     return repeated
 
 
-def _remembered(world: World, first: CallRecord, outcome: Outcome) -> Forwarded:
+def _remembered(world: World, weighed: Weighed, first: CallRecord, outcome: Outcome) -> Forwarded:
     stored = None if first.result is None else json.loads(world.vault.open(first.result, _result_purpose(first)))
+    # Another grant of the run may have made the first call, and may see more than this one.
+    result = None if stored is None else _shown(weighed, stored["result"], outcome)
+    server = weighed.registration.server
+    assert server is not None, "a call that is no repeat would have been refused without one"
     return Forwarded(
+        transport=server.transport,
         call_id=first.call_id,
         decision_id=first.decision_id,
         grant_id=first.grant_id,
         outcome=outcome,
-        result=None if stored is None else stored["result"],
+        result=result,
         charged_ucents=first.charged_ucents,
         detail=None if stored is None else stored["detail"],
         result_available=stored is not None,
@@ -198,8 +214,12 @@ def _request_digest(world: World, weighed: Weighed) -> str:
 
 
 async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
-    answer = _redacted(await _forward(world, reserved), reserved.request)
-    return await _settle_durably(world, caller, reserved, answer)
+    answer = await _forward(world, reserved)
+    # What the tool says of its cost counts, whether or not the agent may see it.
+    cost = _cost(reserved, answer)
+    redacted = _redacted(answer, reserved.request)
+    shown = replace(redacted, result=_shown(reserved.weighed, redacted.result, redacted.outcome))
+    return await _settle_durably(world, caller, reserved, shown, cost)
 
 
 async def _forward(world: World, reserved: Reserved) -> UpstreamAnswer:
@@ -240,6 +260,22 @@ def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str
     )
 
 
+def _shown(weighed: Weighed, result: JsonValue, outcome: Outcome) -> JsonValue:
+    """What the chain lets the agent see of a result: from here on nobody has the rest."""
+    if outcome not in {Outcome.SUCCESS, Outcome.TOOL_ERROR}:
+        return None  # there was no answer
+    server = weighed.registration.server
+    assert server is not None, "a call that was forwarded has a tool server"
+    for projection in projections(weighed.chain, weighed.call.ref):
+        result = project_result(
+            projection,
+            result,
+            is_mcp=server.transport is Transport.MCP,
+            is_error=outcome is Outcome.TOOL_ERROR,
+        )
+    return result
+
+
 def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswer:
     """The answer without what the gateway alone may know, should a tool repeat it: its credential, its endpoint."""
     secrets = {part for value in request.headers.values() for part in (value, value.removeprefix("Bearer "))}
@@ -251,12 +287,14 @@ def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswe
 # --- after: one transaction --------------------------------------------------------------------------------
 
 
-async def _settle_durably(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer) -> Forwarded:
+async def _settle_durably(
+    world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer, cost: Cost
+) -> Forwarded:
     """Settle, however often it takes while the hold lasts. What then is not recorded is not known."""
     wait = FIRST_RETRY_SECONDS
     while True:
         try:
-            return await _settle(world, caller, reserved, answer)
+            return await _settle(world, caller, reserved, answer, cost)
         except StoreUnavailable:
             if world.clock() >= reserved.record.deadline_at:
                 return _unrecorded(reserved)
@@ -267,6 +305,7 @@ async def _settle_durably(world: World, caller: Caller, reserved: Reserved, answ
 def _unrecorded(reserved: Reserved) -> Forwarded:
     record = reserved.record
     return Forwarded(
+        transport=reserved.request.transport,
         call_id=record.call_id,
         decision_id=record.decision_id,
         grant_id=record.grant_id,
@@ -278,10 +317,10 @@ def _unrecorded(reserved: Reserved) -> Forwarded:
     )
 
 
-async def _settle(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer) -> Forwarded:
+async def _settle(world: World, caller: Caller, reserved: Reserved, answer: UpstreamAnswer, cost: Cost) -> Forwarded:
     record, leaf = reserved.record, reserved.weighed.chain.leaf
     raw = canonical(answer.result)
-    state, charge = _charge(reserved, answer)
+    state, charge = cost
     ending = Settlement(
         state=state,
         charged_ucents=charge.ucents,
@@ -302,7 +341,7 @@ async def _settle(world: World, caller: Caller, reserved: Reserved, answer: Upst
     return _forwarded(reserved, answer, ending, accounts)
 
 
-def _charge(reserved: Reserved, answer: UpstreamAnswer) -> tuple[ReservationState, Charge]:
+def _cost(reserved: Reserved, answer: UpstreamAnswer) -> Cost:
     """What an outcome costs: nothing if provably unsent, the maximum if nobody knows, else what it cost."""
     if answer.outcome is Outcome.UNSENT:
         return ReservationState.VOIDED, Charge(ucents=0)
@@ -359,6 +398,7 @@ def _forwarded(
 ) -> Forwarded:
     record = reserved.record
     return Forwarded(
+        transport=reserved.request.transport,
         call_id=record.call_id,
         decision_id=record.decision_id,
         grant_id=record.grant_id,

@@ -26,9 +26,6 @@ from app.usecases.failures import Denied, Malformed
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
 from app.usecases.world import Caller, World
 
-POLICY_V0 = "v0"
-"""The built-in policy that every tenant starts with: it permits what the grant permits."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MintRequest:
@@ -78,6 +75,8 @@ async def _mint(tx: Transaction, world: World, client: Client, request: MintRequ
     holder = await active_client(tx, client.tenant_id, request.holder or client.client_id, "/holder")
     if isinstance(holder, Denied):
         return holder
+    tenant = await tx.registry.tenant(client.tenant_id)
+    assert tenant is not None, "a client belongs to a tenant"
     now = world.clock()
     wish = read_wish(fields, audience, now)
     refused = await unregistered(tx, client.tenant_id, wish.tools or ())
@@ -97,7 +96,7 @@ async def _mint(tx: Transaction, world: World, client: Client, request: MintRequ
         tenant_id=client.tenant_id,
         subject=request.subject or client.client_id,
         parent_run_id=request.parent_run_id,
-        policy_version=POLICY_V0,
+        policy_version=tenant.policy_version,
         lifetime=world.rules.default_grant_lifetime,
     )
     return refusal_of(made) if isinstance(made, Refusal) else sized(world, made)

@@ -1,6 +1,6 @@
 """From what a caller wrote to what the core understands: audiences resolved, tools and constraints parsed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -8,6 +8,7 @@ from app.core.attenuation import Wish
 from app.core.budget import cents_to_ucents
 from app.core.constraints import ConstraintInvalid, ToolRule, parse_tool_rule
 from app.core.grant import MAX_TOOLS, Audience, RunId, ServerName, TenantId, ToolRef, parse_tool, spell_tool
+from app.core.projection import Projection, ProjectionInvalid, parse_projection
 from app.core.reasons import Reason
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
@@ -25,6 +26,7 @@ class NarrowingFields:
     audience: tuple[str, ...] | None = None
     allowed_tools: tuple[str, ...] | None = None
     resource_constraints: JsonObject | None = None
+    result_projection: JsonObject | None = None
     max_tool_calls: int | None = None
     max_spend_cents: int | float | None = None
     not_before: datetime | None = None
@@ -72,6 +74,7 @@ def read_wish(
     return Wish(
         audience=audience,
         tools=_tools(fields, audience, inherited),
+        projections=_projections(fields, audience, inherited),
         tool_calls=fields.max_tool_calls,
         spend_ucents=_ucents(fields.max_spend_cents),
         not_before=_whole_second(fields.not_before),
@@ -84,18 +87,44 @@ def read_wish(
 def _tools(
     fields: NarrowingFields, audience: tuple[Audience, ...], inherited: Iterable[ToolRef]
 ) -> Mapping[ToolRef, ToolRule | None] | None:
-    names, constraints = fields.allowed_tools, fields.resource_constraints
-    if names is None and constraints is None:
+    constraints = fields.resource_constraints
+    if fields.allowed_tools is None and constraints is None:
         return None
-    if names is None:
-        servers = {item.server for item in audience}
-        names = tuple(spell_tool(audience, ref) for ref in inherited if ref.server in servers)
-    if len(names) > MAX_TOOLS:
-        raise Malformed("/allowedTools", f"at most {MAX_TOOLS} tools")
-    for name in constraints or {}:
-        if name not in names:
-            raise Malformed(_pointer(name), "the grant's allowedTools do not name this tool")
+    names = _names(fields, audience, inherited)
+    _refuse_others("resourceConstraints", constraints, names)
     return {_ref(name, audience): _rule(name, constraints or {}) for name in names}
+
+
+def _projections(
+    fields: NarrowingFields, audience: tuple[Audience, ...], inherited: Iterable[ToolRef]
+) -> Mapping[ToolRef, Projection] | None:
+    wished = fields.result_projection
+    if wished is None:
+        return None
+    _refuse_others("resultProjection", wished, _names(fields, audience, inherited))
+    try:
+        return {
+            _ref(name, audience): parse_projection(paths, pointer=_pointer("resultProjection", name))
+            for name, paths in wished.items()
+        }
+    except ProjectionInvalid as error:
+        raise Malformed(error.pointer, error.detail) from error
+
+
+def _names(fields: NarrowingFields, audience: tuple[Audience, ...], inherited: Iterable[ToolRef]) -> Collection[str]:
+    """The tools that the wish is about, as it spells them: its own, else those of the parent."""
+    if fields.allowed_tools is not None:
+        if len(fields.allowed_tools) > MAX_TOOLS:
+            raise Malformed("/allowedTools", f"at most {MAX_TOOLS} tools")
+        return fields.allowed_tools
+    servers = {item.server for item in audience}
+    return tuple(spell_tool(audience, ref) for ref in inherited if ref.server in servers)
+
+
+def _refuse_others(member: str, by_tool: JsonObject | None, names: Collection[str]) -> None:
+    for name in by_tool or {}:
+        if name not in names:
+            raise Malformed(_pointer(member, name), "the grant's allowedTools do not name this tool")
 
 
 def _ref(name: str, audience: tuple[Audience, ...]) -> ToolRef:
@@ -111,13 +140,13 @@ def _rule(name: str, constraints: JsonObject) -> ToolRule | None:
     if name not in constraints:
         return None
     try:
-        return parse_tool_rule(constraints[name], pointer=_pointer(name))
+        return parse_tool_rule(constraints[name], pointer=_pointer("resourceConstraints", name))
     except ConstraintInvalid as error:
         raise Malformed(error.pointer, error.detail) from error
 
 
-def _pointer(name: str) -> str:
-    return "/resourceConstraints/" + name.replace("~", "~0").replace("/", "~1")
+def _pointer(member: str, name: str) -> str:
+    return f"/{member}/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def _ucents(cents: float | None) -> int | None:

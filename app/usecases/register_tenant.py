@@ -1,7 +1,8 @@
 """Register a tenant; read, list and change tenants. For platform administrators only.
 
 A tenant is never removed, since its log and its grants outlive it: it is disabled, which stops both its
-clients and its grants. The platform's own tenant comes from the bootstrap and is not touched here.
+clients and its grants. The platform's own tenant comes from the bootstrap and is not touched here. Which policy
+is active is not said here either: that takes an activation.
 """
 
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ async def change_tenant(world: World, caller: Caller, tenant_id: TenantId, chang
     _refuse_platform(tenant_id)
     async with administering(world) as tx:
         before = await known_tenant(tx, tenant_id)
-        after = replace(change(before), tenant_id=tenant_id)
+        after = replace(change(before), tenant_id=tenant_id, policy_version=before.policy_version)
         if after == before:
             return before
         changed = changed_members(before, after, _MEMBERS)
@@ -94,6 +95,6 @@ def _refuse_platform(tenant_id: TenantId) -> None:
 
 
 def _same(existing: Tenant, wish: Tenant) -> Tenant:
-    if existing != wish:
+    if replace(wish, policy_version=existing.policy_version) != existing:
         raise Conflict("the tenant exists and differs")
     return existing

@@ -16,7 +16,8 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from app.core.grant import ServerName, TenantId
-from app.core.registry import Credential, CredentialType, ToolServer, may_carry_credential
+from app.core.registry import Credential, CredentialType, Resolver, ToolServer, may_carry_credential
+from app.core.resource_rules import type_flaw
 from app.ports import AlreadyExists, Transaction, Vault
 from app.usecases.administration import (
     Change,
@@ -50,6 +51,13 @@ _FIELD_VALUE: Final = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]{0,4094}[\x21-\x7e
 _UNREADABLE: Final = b"\n"
 """No header's value."""
 
+MAX_RESOLVER_PATH_CHARS: Final = 500
+MAX_RESOLVED_TYPES: Final = 64
+MAX_CACHE_SECONDS: Final = 300.0
+
+_RESOLVER_PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?")
+"""An absolute path: no query, no fragment, nothing percent-encoded, no empty segment that could begin a host."""
+
 _MEMBERS: Final[Mapping[str, str]] = {
     "audience": "audience",
     "endpoint": "endpoint",
@@ -57,6 +65,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "credential": "credential",
     "timeout_seconds": "timeoutSeconds",
     "max_response_bytes": "maxResponseBytes",
+    "resolver": "resolver",
     "active": "status",
 }
 
@@ -84,6 +93,7 @@ async def register_tool_server(
         return denied
     _check_uris(wish)
     _check_credential(credential)
+    _check_resolver(wish.resolver)
     async with administering(world) as tx:
         await known_tenant(tx, wish.tenant_id)
         existing = await tx.registry.server(wish.tenant_id, wish.name)
@@ -145,6 +155,8 @@ async def change_tool_server(
         if _moves(before, after):
             _check_uris(after)
             await _keep_apart(tx, world.rules, after)
+        if after.resolver != before.resolver:
+            _check_resolver(after.resolver)
         changed = changed_members(before, after, _MEMBERS)
         await tx.registry.put_server(after)
         await record(tx, world, caller, tenant_id, "tool_server.changed", _resource(after), changed)
@@ -247,6 +259,26 @@ def _split(uri: str) -> SplitResult | None:
         return split if split.port is None or split.port > 0 else None
     except ValueError:
         return None
+
+
+# --- the resolver -----------------------------------------------------------------------------------------
+
+
+def _check_resolver(resolver: Resolver | None) -> None:
+    """It is asked with the tool server's credential, so it is a path: there is no other place to send that to."""
+    if resolver is None:
+        return
+    if len(resolver.path) > MAX_RESOLVER_PATH_CHARS or not _RESOLVER_PATH.fullmatch(resolver.path):
+        raise Malformed("/resolver/path", "must be an absolute path without query, fragment and percent-encoding")
+    if {".", ".."} & set(resolver.path.split("/")):
+        raise Malformed("/resolver/path", "must have no '.' and '..' segments")
+    if not 1 <= len(resolver.types) <= MAX_RESOLVED_TYPES:
+        raise Malformed("/resolver/types", f"must be 1 to {MAX_RESOLVED_TYPES} types of resources")
+    for index, type_ in enumerate(resolver.types):
+        if (flaw := type_flaw(type_)) is not None:
+            raise Malformed(f"/resolver/types/{index}", flaw)
+    if not 0 <= resolver.cache_seconds <= MAX_CACHE_SECONDS:
+        raise Malformed("/resolver/cacheSeconds", f"must be from 0 to {MAX_CACHE_SECONDS:g}")
 
 
 # --- the credential ---------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from app.core.audit import RecordType
 from app.core.grant import ClientId, GrantId, TenantId
 from app.core.registry import Scope
 from app.core.strict_json import JsonObject, JsonValue
-from app.ports import Clock, NewId, SchemaValidator, Signer, Store, Upstream, Vault
+from app.ports import Clock, NewId, PolicyEngine, SchemaValidator, Signer, Store, Upstream, Vault
 from app.usecases.allowance import Allowance
 from app.usecases.in_flight import InFlight
+from app.usecases.resolved import Resolved
 from app.usecases.turns import Turns
 
 
@@ -46,13 +47,17 @@ class World:
     vault: Vault
     upstream: Upstream
     schemas: SchemaValidator
+    policies: PolicyEngine
     clock: Clock
     new_id: NewId
     rules: Rules
     in_flight: InFlight = field(default_factory=InFlight)
     strangers: Allowance = field(default_factory=Allowance)
+    resolved: Resolved = field(default_factory=Resolved.nothing)
     hashing: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=16))
     """Slow hashes of secrets: each takes a core for a while, and strangers may ask for it."""
+    trials: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))
+    """Trials of policies: an administrator's may not keep the engine from calls."""
     long_reads: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))
     """Reads of a whole log: each holds a connection for as long as the log is."""
 
@@ -72,6 +77,8 @@ class Caller:
     grant_id: GrantId | None = None
     audience: str | None = None
     is_expired: bool = False
+    address: str | None = None
+    """The address that the request came from, as far as the server knows it."""
 
     def has(self, scope: Scope) -> bool:
         return scope in self.scopes

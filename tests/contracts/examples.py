@@ -14,6 +14,10 @@ from app.core.registry import (
     CredentialType,
     Effect,
     HttpBinding,
+    Policy,
+    PolicyCase,
+    Resolver,
+    Resource,
     Scope,
     Tenant,
     Tool,
@@ -124,7 +128,12 @@ async def append(store: Store, *events: JsonObject) -> None:
         await tx.commit()
 
 
-TENANT = Tenant(tenant_id=ACME, name="Acme", window=Window(length=timedelta(hours=1), limit=ONE_CALL))
+TENANT = Tenant(
+    tenant_id=ACME,
+    name="Acme",
+    window=Window(length=timedelta(hours=1), limit=ONE_CALL),
+    policy_version="v3",
+)
 CLIENT = Client(
     client_id=ROOT.issued_by,
     tenant_id=ACME,
@@ -143,6 +152,7 @@ SERVER = ToolServer(
     credential=Credential(type=CredentialType.HEADER, header="X-Key", sealed=b"\x00\xff sealed"),
     timeout_seconds=2.5,
     max_response_bytes=65_536,
+    resolver=Resolver(path="/resources", types=("case", "account"), cache_seconds=1.5),
 )
 TOOL = Tool(
     tenant_id=ACME,
@@ -160,6 +170,24 @@ TOOL = Tool(
     http=HttpBinding(method="GET", path="/cases/{id}"),
     source=ToolSource.DECLARED,
 )
+RESOURCE = Resource(
+    tenant_id=ACME,
+    type="case",
+    id="case_7",
+    attributes={"owner": "user:ada", "amount": 12.5, "items": 3, "open": True, "closedBy": None},
+)
+POLICY = Policy(
+    tenant_id=ACME,
+    version="v1",
+    text="permit (principal, action, resource);\n// ä\n",
+    description="all that the grant permits",
+    cases=(
+        PolicyCase(name="reads", permitted=True, call={"tool": "support/case_search", "resource": {"id": "case_7"}}),
+        PolicyCase(name="writes", permitted=False, call={"limits": [1, 1.5, True, None, "x"]}),
+    ),
+    created_at=NOW + timedelta(microseconds=123_456),
+    created_by=CLIENT.client_id,
+)
 
 
 async def register(store: Store) -> None:
@@ -169,6 +197,19 @@ async def register(store: Store) -> None:
         await tx.registry.add_client(CLIENT)
         await tx.registry.add_server(SERVER)
         await tx.registry.put_tool(TOOL)
+        await tx.commit()
+
+
+async def describe(store: Store, *resources: Resource) -> None:
+    async with store.write() as tx:
+        await tx.directory.put(resources)
+        await tx.commit()
+
+
+async def publish(store: Store, *policies: Policy) -> None:
+    async with store.write() as tx:
+        for policy in policies:
+            await tx.policies.add(policy)
         await tx.commit()
 
 

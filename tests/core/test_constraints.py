@@ -5,7 +5,6 @@ from typing import Any, Final
 import pytest
 
 from app.core.constraints import (
-    KINDS,
     Bindings,
     ConstraintInvalid,
     Objection,
@@ -16,8 +15,11 @@ from app.core.constraints import (
     parse_tool_rule,
     render_tool_rule,
 )
-from app.core.kinds import MAX_PATH_CHARS, MAX_STEPS, Constraint, OutOfSteps, Steps
+from app.core.kinds import MAX_PATH_CHARS, Constraint
 from app.core.reasons import Reason
+from app.core.resources import ResourceRef, Resources
+from app.core.spelling import KINDS
+from app.core.steps import MAX_STEPS, OutOfSteps, Steps
 from app.core.strict_json import JsonObject, JsonValue, canonical, parse
 
 SAFE: Final = 2**53 - 1
@@ -32,7 +34,7 @@ def rule_of(document: JsonValue) -> ToolRule:
 
 def checked(rule: ToolRule, arguments: JsonObject, bindings: Bindings) -> Objection | None:
     """As a decision does: first that nothing is in there that no rule may look at, then the rule."""
-    return flaw_in(arguments) or check_arguments(rule, arguments, bindings)
+    return flaw_in(arguments) or check_arguments(rule, arguments, bindings, resources=RECORD)
 
 
 def check(document: JsonValue, arguments: JsonObject) -> Objection | None:
@@ -55,7 +57,75 @@ FIELDS: Final[JsonObject] = {
 }
 SHORT_OR_INT: Final[JsonObject] = {"anyOf": [{"str": {"maxLength": 1}}, {"int": {"min": 5}}]}
 
+MONEY: Final[JsonObject] = {"decimal": {"min": "0.00", "max": "99.99", "scale": 2}}
+REPORTS: Final[JsonObject] = {"glob": "reports/*.pdf"}
+SITE: Final[JsonObject] = {"url": {"hosts": ["*.example.com"], "path": {"under": "/v1"}}}
+RECORD: Final[Resources] = {ResourceRef("case", "c_1"): {"open": True}}
+
 CASES: Final[list[tuple[JsonObject, JsonValue, Reason | None]]] = [
+    (MONEY, 12.5, None),
+    (MONEY, "12.50", None),
+    (MONEY, 12, None),
+    (MONEY, "12", None),
+    (MONEY, "0.00", None),
+    (MONEY, 99.99, None),
+    (MONEY, "100.00", OUTSIDE),
+    (MONEY, -0.01, OUTSIDE),
+    (MONEY, "12.500", INVALID),
+    (MONEY, 12.505, INVALID),
+    (MONEY, "-0.00", INVALID),
+    (MONEY, "012.5", INVALID),
+    (MONEY, "1e1", INVALID),
+    (MONEY, " 12.5", INVALID),
+    (MONEY, True, INVALID),
+    (MONEY, None, INVALID),
+    ({"decimal": {"scale": 15}}, 0.1 + 0.2, INVALID),
+    ({"suffix": ".pdf"}, "a.pdf", None),
+    ({"suffix": ".pdf"}, "a.pdf ", OUTSIDE),
+    ({"suffix": ".pdf"}, 1, INVALID),
+    (REPORTS, "reports/2026.pdf", None),
+    (REPORTS, "reports/.pdf", None),
+    (REPORTS, "reports/a/b.pdf", OUTSIDE),
+    (REPORTS, "reports/a\nb.pdf", OUTSIDE),
+    (REPORTS, ["reports/a.pdf"], INVALID),
+    ({"glob": "a?[b]"}, "a?[b]", None),
+    ({"glob": "a?[b]"}, "axb", OUTSIDE),
+    ({"regex": "[a-z]+"}, "abc", None),
+    ({"regex": "[a-z]+"}, "abc\n", OUTSIDE),
+    ({"regex": "[a-z]+"}, "ABC", OUTSIDE),
+    ({"regex": "[a-z]+"}, 5, INVALID),
+    (SITE, "https://api.example.com/v1/x", None),
+    (SITE, "https://API.example.com:443/v1", None),
+    (SITE, "https://example.com/v1", OUTSIDE),
+    (SITE, "http://api.example.com/v1", OUTSIDE),
+    (SITE, "https://api.example.com/v10", OUTSIDE),
+    (SITE, "https://api.example.com/v1?x", OUTSIDE),
+    (SITE, "https://api.example.com/v1/%2e%2e/x", INVALID),
+    (SITE, "https://a@api.example.com/v1", INVALID),
+    (SITE, 1, INVALID),
+    ({"host": {"hosts": ["*.example.com"]}}, "a.example.com", None),
+    ({"host": {"hosts": ["*.example.com"]}}, "example.com", OUTSIDE),
+    ({"host": {"hosts": ["*.example.com"]}}, "a.example.com.", INVALID),
+    ({"cidr": "10.0.0.0/8"}, "10.255.0.1", None),
+    ({"cidr": "10.0.0.0/8"}, "11.0.0.1", OUTSIDE),
+    ({"cidr": "10.0.0.0/8"}, "::1", OUTSIDE),
+    ({"cidr": "10.0.0.0/8"}, "010.0.0.1", INVALID),
+    ({"cidr": "::/0"}, "::ffff:10.0.0.1", INVALID),
+    ({"containsAll": ["a", 1]}, [1, "b", "a"], None),
+    ({"containsAll": ["a", 1]}, ["a", True], OUTSIDE),
+    ({"containsAll": ["a", 1]}, "a", INVALID),
+    ({"subsetOf": ["a", 1]}, ["a", "a"], None),
+    ({"subsetOf": ["a", 1]}, [], None),
+    ({"subsetOf": ["a", 1]}, [True], OUTSIDE),
+    ({"subsetOf": ["a", 1]}, [["a"]], OUTSIDE),
+    ({"subsetOf": ["a", 1]}, "a", INVALID),
+    ({"resource": "case"}, "c_1", None),
+    ({"resource": "case"}, "c_2", OUTSIDE),
+    ({"resource": "account"}, "c_1", OUTSIDE),
+    ({"resource": {"type": "case", "where": {"open": True}}}, "c_1", None),
+    ({"resource": {"type": "case", "where": {"open": 1}}}, "c_1", OUTSIDE),
+    ({"resource": {"type": "case", "where": {"closed": None}}}, "c_1", OUTSIDE),
+    ({"resource": "case"}, 1, INVALID),
     ({"any": True}, None, None),
     ({"any": True}, {"a": [1, "x", {"b": 1.5}]}, None),
     ({"absent": True}, None, INVALID),
@@ -412,6 +482,37 @@ def nest(depth: int) -> JsonObject:
 
 
 REFUSED: Final[list[tuple[JsonValue, str]]] = [
+    ({"a": {"decimal": {"scale": 16}}}, "/a/decimal/scale"),
+    ({"a": {"decimal": {"scale": 2, "min": "1.005"}}}, "/a/decimal/min"),
+    ({"a": {"decimal": {"scale": 2, "min": "2.00", "max": "1.00"}}}, "/a/decimal"),
+    ({"a": {"decimal": {"scale": 0, "max": "90071992547409920"}}}, "/a/decimal/max"),
+    ({"a": {"decimal": {"min": "1.00"}}}, "/a/decimal"),
+    ({"a": {"suffix": ""}}, "/a/suffix"),
+    ({"a": {"glob": "a**"}}, "/a/glob"),
+    ({"a": {"glob": ""}}, "/a/glob"),
+    ({"a": {"regex": "(?i)a"}}, "/a/regex"),
+    ({"a": {"regex": "(a"}}, "/a/regex"),
+    ({"a": {"regex": "(a)\\1"}}, "/a/regex"),
+    ({"a": {"url": {}}}, "/a/url"),
+    ({"a": {"url": {"hosts": []}}}, "/a/url/hosts"),
+    ({"a": {"url": {"hosts": ["*"]}}}, "/a/url/hosts/0"),
+    ({"a": {"url": {"hosts": ["a.example"], "schemes": ["file"]}}}, "/a/url/schemes/0"),
+    ({"a": {"url": {"hosts": ["a.example"], "ports": [0]}}}, "/a/url/ports/0"),
+    ({"a": {"url": {"hosts": ["a.example"], "ports": [65536]}}}, "/a/url/ports/0"),
+    ({"a": {"url": {"hosts": ["a.example"], "path": {"exact": "/a", "under": "/a"}}}}, "/a/url/path"),
+    ({"a": {"url": {"hosts": ["a.example"], "path": {"under": "/a/../b"}}}}, "/a/url/path/under"),
+    ({"a": {"url": {"hosts": ["a.example"], "path": {"under": "a"}}}}, "/a/url/path/under"),
+    ({"a": {"url": {"hosts": ["a.example"], "query": True}}}, "/a/url/query"),
+    ({"a": {"host": {"hosts": ["a.example."]}}}, "/a/host/hosts/0"),
+    ({"a": {"host": ["a.example"]}}, "/a/host"),
+    ({"a": {"cidr": "10.0.0.1/8"}}, "/a/cidr"),
+    ({"a": {"cidr": "::ffff:10.0.0.0/104"}}, "/a/cidr"),
+    ({"a": {"containsAll": []}}, "/a/containsAll"),
+    ({"a": {"subsetOf": [["x"]]}}, "/a/subsetOf/0"),
+    ({"a": {"resource": "Case"}}, "/a/resource"),
+    ({"a": {"resource": {"type": "case"}}}, "/a/resource"),
+    ({"a": {"resource": {"type": "case", "where": {}}}}, "/a/resource/where"),
+    ({"a": {"resource": {"type": "case", "where": {"tags": ["x"]}}}}, "/a/resource/where/tags"),
     ([], ""),
     (None, ""),
     ({"a": []}, "/a"),
@@ -486,7 +587,7 @@ REFUSED: Final[list[tuple[JsonValue, str]]] = [
     ({"a": {"list": {"items": {"bind": "tenantId"}}}}, "/a/list/items/bind"),
     ({"a": {"object": {}}}, "/a/object"),
     ({"a": {"object": {"fields": []}}}, "/a/object/fields"),
-    ({"a": {"object": {"fields": {"b": {"glob": "*"}}}}}, "/a/object/fields/b/glob"),
+    ({"a": {"object": {"fields": {"b": {"wildcard": "*"}}}}}, "/a/object/fields/b/wildcard"),
     ({"a": {"object": {"fields": {str(n): {"bool": {}} for n in range(65)}}}}, "/a/object/fields"),
     ({"a": {"allOf": []}}, "/a/allOf"),
     ({"a": {"anyOf": []}}, "/a/anyOf"),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -9,10 +10,21 @@ from hypothesis import strategies as st
 
 from app.core.budget import Amount, Budget, Price, Usage
 from app.core.constraints import Objection
-from app.core.decision import Account, Allow, Deny, decide
+from app.core.decision import (
+    MAX_THINGS,
+    Account,
+    Allow,
+    Deny,
+    decide,
+    projections,
+    things_named,
+    things_to_ask_about,
+)
 from app.core.grant import MAX_LINEAGE, GrantId, RunId, TenantId, ToolName, ToolRef
+from app.core.projection import Projection, parse_projection
 from app.core.reasons import Reason
-from app.core.strict_json import JsonValue
+from app.core.resources import ResourceRef, Resources
+from app.core.strict_json import JsonObject, JsonValue
 from tests.samples import (
     BILLING,
     NOW,
@@ -134,7 +146,8 @@ def test_a_parents_rule_refuses_though_the_childs_is_wider() -> None:
 def test_a_stored_child_wider_than_its_parent_permits_nothing(changes: dict[str, object], reason: Reason) -> None:
     parent = a_grant()
     chain = a_chain(parent, a_child(parent, **changes))
-    assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is reason
+    known = facts(permitting=frozenset({"v9"}))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), known, NOW)) is reason
 
 
 @pytest.mark.parametrize("changes", [{"actor": "somebody else"}, {"child_run_id": RunId("another run")}])
@@ -271,3 +284,95 @@ def test_a_longer_chain_never_permits_more(
         shorter, longer = a_chain(*grants[:length]), a_chain(*grants[: length + 1])
         if isinstance(decide(longer, call, accounts_of(longer, posted=posted), facts(), NOW), Allow):
             assert isinstance(decide(shorter, call, accounts_of(shorter, posted=posted), facts(), NOW), Allow)
+
+
+# --- policies, things, projections ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pinned, active, permitting, reason",
+    [
+        ("v0", "v0", set(), None),
+        ("v0", "v1", {"v1"}, None),
+        ("v1", "v0", {"v1"}, None),
+        ("v1", "v2", {"v1", "v2"}, None),
+        ("v0", "v1", set(), Reason.POLICY_DENIED),
+        ("v1", "v0", set(), Reason.POLICY_DENIED),
+        ("v1", "v2", {"v1"}, Reason.POLICY_DENIED),
+        ("v1", "v2", {"v2"}, Reason.POLICY_DENIED),
+        ("v1", "v2", {"v3"}, Reason.POLICY_DENIED),
+        ("v0", None, {"v0"}, Reason.POLICY_DENIED),
+    ],
+)
+def test_the_pinned_and_the_active_version_must_both_permit(
+    pinned: str, active: str | None, permitting: set[str], reason: Reason | None
+) -> None:
+    chain = a_chain(a_grant(policy_version=pinned))
+    known = facts(active_policy=active, permitting=frozenset(permitting))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), known, NOW)) is reason
+
+
+CASES: Final[JsonObject] = {"caseId": {"resource": {"type": "case", "where": {"open": True}}}}
+
+
+@pytest.mark.parametrize(
+    "record, reason",
+    [
+        ({ResourceRef("case", "c_1"): {"open": True, "more": 1}}, None),
+        ({ResourceRef("case", "c_1"): {"open": 1}}, Reason.RESOURCE_OUT_OF_SCOPE),
+        ({ResourceRef("case", "c_1"): {}}, Reason.RESOURCE_OUT_OF_SCOPE),
+        ({ResourceRef("case", "c_2"): {"open": True}}, Reason.RESOURCE_OUT_OF_SCOPE),
+        ({ResourceRef("invoice", "c_1"): {"open": True}}, Reason.RESOURCE_OUT_OF_SCOPE),
+        ({}, Reason.RESOURCE_OUT_OF_SCOPE),
+    ],
+)
+def test_a_thing_is_in_reach_as_it_is_on_record(record: Resources, reason: Reason | None) -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule(CASES)}))
+    call = a_call({"caseId": "c_1"})
+    assert things_to_ask_about(chain, call) == {ResourceRef("case", "c_1")}
+    assert reason_of(decide(chain, call, accounts_of(chain), facts(resources=record), NOW)) is reason
+
+
+def test_what_a_child_lists_is_asked_about_where_its_parent_asks_whose_it_is() -> None:
+    parent = a_grant(tools={SEARCH: rule(CASES)})
+    chain = a_chain(parent, a_child(parent, tools={SEARCH: rule({"caseId": {"oneOf": ["c_1", "c_2", 3]}})}))
+    call = a_call({"caseId": "c_1"})
+    assert things_to_ask_about(chain, call) == {ResourceRef("case", "c_1"), ResourceRef("case", "c_2")}
+    assert things_named(chain, call) == {ResourceRef("case", "c_1")}
+
+
+def test_what_can_not_be_on_record_is_not_asked_about() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule(CASES)}))
+    for case in ("", "x" * 201, "a\nb", "\u202e"):
+        assert things_to_ask_about(chain, a_call({"caseId": case})) == frozenset()
+
+
+def test_too_many_things_are_not_asked_about_at_all() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule({"cases": {"list": {"items": {"resource": "case"}}}})}))
+    ids: list[JsonValue] = [f"c_{number}" for number in range(MAX_THINGS)]
+    assert len(things_to_ask_about(chain, a_call({"cases": ids}))) == MAX_THINGS
+    assert things_to_ask_about(chain, a_call({"cases": [*ids, "one more"]})) == frozenset()
+
+
+SOME, FEWER = (parse_projection([*paths], pointer="") for paths in (("$.a", "$.b"), ("$.a.c",)))
+
+
+@pytest.mark.parametrize(
+    "of_parent, of_child, reason",
+    [
+        (None, None, None),
+        (None, SOME, None),
+        (SOME, SOME, None),
+        (SOME, FEWER, None),
+        (FEWER, SOME, Reason.NOT_NARROWER),
+        (SOME, None, Reason.NOT_NARROWER),
+    ],
+)
+def test_a_stored_child_that_would_see_more_permits_nothing(
+    of_parent: Projection | None, of_child: Projection | None, reason: Reason | None
+) -> None:
+    parent = a_grant(projections={} if of_parent is None else {SEARCH: of_parent})
+    chain = a_chain(parent, a_child(parent, projections={} if of_child is None else {SEARCH: of_child}))
+    assert reason_of(decide(chain, a_call(), accounts_of(chain), facts(), NOW)) is reason
+    passed = [projection for projection in (of_parent, of_child) if projection is not None]
+    assert [*projections(chain, SEARCH)] == passed

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from app.core import narrowing
 from app.core.constraints import (
-    KINDS,
     Constraint,
     ToolRule,
     check_arguments,
@@ -17,9 +16,11 @@ from app.core.constraints import (
     parse_tool_rule,
     render_tool_rule,
 )
-from app.core.kinds import FREE, MAX_STEPS, AllOf, Int
+from app.core.kinds import FREE, AllOf, Int
 from app.core.narrowing import Refusal, narrow_tool_rule, narrows, rule_within
 from app.core.reasons import Reason
+from app.core.spelling import KINDS
+from app.core.steps import MAX_STEPS
 from app.core.strict_json import JsonValue, canonical
 
 Document: TypeAlias = dict[str, Any]
@@ -63,6 +64,14 @@ def lengths(low: int, high: int) -> Document:
 
 def list_of(items: Document, low: int = 0, high: int = 9) -> Document:
     return {"list": {"items": items, "minLength": low, "maxLength": high}}
+
+
+def decimals(low: str, high: str, scale: int = 2) -> Document:
+    return {"decimal": {"min": low, "max": high, "scale": scale}}
+
+
+def url(**members: JsonValue) -> Document:
+    return {"url": {"hosts": ["api.example.com"], **members}}
 
 
 def fields(**rules: JsonValue) -> Document:
@@ -119,12 +128,12 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     (integers(2, 3), {"allOf": [integers(1, 5), integers(2, 9)]}, None),
     (integers(1, 3), {"allOf": [integers(1, 5), integers(2, 9)]}, WIDER),
     ({"allOf": [{"prefix": "a"}, {"str": {}}]}, {"prefix": "a"}, None),
-    ({"allOf": [{"prefix": "a"}, {"str": {}}]}, {"prefix": "b"}, UNPROVABLE),
+    ({"allOf": [{"prefix": "a"}, {"str": {}}]}, {"prefix": "b"}, WIDER),
     ({"allOf": [integers(1, 5), integers(3, 9)]}, integers(3, 5), None),
     ({"allOf": [integers(1, 5), integers(3, 9)]}, integers(4, 5), WIDER),
     ({"allOf": [lengths(1, 5), lengths(3, 9)]}, lengths(3, 5), None),
     ({"allOf": [{"prefix": "ab"}, lengths(0, 5)]}, lengths(2, 5), None),
-    ({"allOf": [{"prefix": "ab"}, lengths(0, 5)]}, lengths(3, 5), UNPROVABLE),
+    ({"allOf": [{"prefix": "ab"}, lengths(0, 5)]}, lengths(3, 5), WIDER),
     ({"allOf": [{"prefix": "a"}, {"prefix": "ab"}]}, {"prefix": "ab"}, None),
     ({"allOf": [integers(1, 2), integers(5, 6)]}, {"eq": "nothing is allowed, so all of it is"}, None),
     ({"allOf": [{"prefix": "a"}, {"prefix": "b"}]}, lengths(0, 0), None),
@@ -192,6 +201,90 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     ({"prefix": "ab"}, {"str": {"minLength": 3}}, WIDER),
     ({"prefix": "ab"}, lengths(0, 99), WIDER),
     (lengths(1, 2), {"prefix": "a"}, WIDER),
+    # suffix, glob, regex: every string of the child is one of the parent's
+    ({"suffix": ".tar.gz"}, {"suffix": ".gz"}, None),
+    ({"suffix": ".gz"}, {"suffix": ".tar.gz"}, WIDER),
+    ({"glob": "reports/*.pdf"}, {"prefix": "reports/"}, None),
+    ({"glob": "reports/*.pdf"}, {"suffix": ".pdf"}, None),
+    ({"glob": "reports/a*.pdf"}, {"glob": "reports/*"}, None),
+    ({"glob": "*/a"}, {"glob": "*"}, WIDER),
+    ({"prefix": "reports/"}, {"glob": "reports/*"}, WIDER),
+    ({"regex": "c_[0-9]{1,3}"}, {"regex": "c_[0-9]+"}, None),
+    ({"regex": "c_[0-9]{1,3}"}, lengths(3, 5), None),
+    ({"regex": "c_[0-9]{1,3}"}, lengths(3, 4), WIDER),
+    ({"regex": "(ab|a)*"}, {"regex": "(a|ab)*"}, None),
+    ({"regex": "(a|b)*"}, {"regex": "(ab|a)*"}, WIDER),
+    ({"regex": "[^\\x00-\\x1f]*"}, {"regex": ".*"}, None),
+    ({"allOf": [{"prefix": "a"}, {"suffix": "b"}]}, {"regex": "a[\\x00-\\x{10FFFF}]*b"}, None),
+    ({"allOf": [{"prefix": "a"}, {"suffix": "a"}]}, lengths(2, SAFE), WIDER),
+    ({"allOf": [{"prefix": "ab"}, {"suffix": "ba"}, lengths(0, 3)]}, {"eq": "aba"}, UNPROVABLE),
+    ({"allOf": [{"regex": "a*"}, {"regex": "b*"}, lengths(1, 9)]}, NUMERALS, None),
+    ({"regex": "[a-y]{3}"}, not_one_of("string", "xyz"), None),
+    ({"regex": "[a-z]{3}"}, not_one_of("string", "xyz"), WIDER),
+    ({"glob": "*"}, not_one_of("string", "a/b"), None),
+    ({"suffix": "t"}, not_one_of("string", "root"), WIDER),
+    ({"regex": "/data/[a-z]+"}, {"path": {"root": "/data"}}, UNPROVABLE),
+    ({"allOf": [{"path": {"root": "/data/x"}}, {"suffix": ".txt"}]}, {"path": {"root": "/data"}}, None),
+    # decimal ⊆ decimal of the same scale
+    (decimals("1.00", "2.00"), decimals("0.00", "2.00"), None),
+    (decimals("1.00", "2.01"), decimals("0.00", "2.00"), WIDER),
+    (decimals("1.0", "2.0", 1), decimals("0.00", "3.00"), UNPROVABLE),
+    ({"eq": "1.50"}, decimals("0.00", "2.00"), None),
+    ({"eq": 1.5}, decimals("0.00", "2.00"), None),
+    ({"eq": 1.505}, decimals("0.00", "2.00"), WIDER),
+    (integers(1, 2), decimals("0.00", "3.00"), UNPROVABLE),
+    ({"allOf": [decimals("0.00", "5.00"), decimals("3.00", "9.00")]}, decimals("3.00", "5.00"), None),
+    ({"allOf": [decimals("0.00", "1.00"), decimals("3.00", "9.00")]}, NUMERALS, None),
+    ({"allOf": [decimals("0.00", "1.00"), decimals("3.0", "9.0", 1)]}, decimals("3.00", "9.00"), UNPROVABLE),
+    # url, host, cidr
+    (url(path={"exact": "/v1/a"}), url(path={"under": "/v1"}), None),
+    (url(path={"exact": "/v1"}), url(path={"under": "/v1"}), None),
+    (url(path={"under": "/v1"}), url(path={"exact": "/v1"}), WIDER),
+    (url(path={"under": "/v10"}), url(path={"under": "/v1"}), WIDER),
+    (url(), url(path={"under": "/"}), None),
+    (url(ports=[443]), url(), None),
+    (url(), url(ports=[443]), None),
+    (url(ports=[443, 8443]), url(), WIDER),
+    (url(schemes=["http", "https"], ports=[443]), url(schemes=["http", "https"]), WIDER),
+    (url(hosts=["a.example.com"]), url(hosts=["*.example.com"]), None),
+    (url(hosts=["*.a.example.com"]), url(hosts=["*.example.com"]), None),
+    (url(hosts=["example.com"]), url(hosts=["*.example.com"]), WIDER),
+    (url(hosts=["a.example.com.evil.com"]), url(hosts=["*.example.com"]), WIDER),
+    (url(query="any"), url(), WIDER),
+    (url(), url(query="any"), None),
+    ({"eq": "https://api.example.com/v1?x=1"}, url(), WIDER),
+    ({"eq": "https://API.example.com:443/v1"}, url(), None),
+    ({"prefix": "https://api.example.com/"}, url(), UNPROVABLE),
+    (url(), {"prefix": "https://"}, UNPROVABLE),
+    ({"host": {"hosts": ["a.example.com"]}}, {"host": {"hosts": ["*.example.com"]}}, None),
+    ({"host": {"hosts": ["*.example.com"]}}, {"host": {"hosts": ["a.example.com"]}}, WIDER),
+    ({"eq": "a.example.com"}, {"host": {"hosts": ["*.example.com"]}}, None),
+    ({"suffix": ".example.com"}, {"host": {"hosts": ["*.example.com"]}}, UNPROVABLE),
+    ({"cidr": "10.1.0.0/16"}, {"cidr": "10.0.0.0/8"}, None),
+    ({"cidr": "10.0.0.0/8"}, {"cidr": "10.1.0.0/16"}, WIDER),
+    ({"cidr": "fd00::/8"}, {"cidr": "10.0.0.0/8"}, WIDER),
+    ({"eq": "10.1.2.3"}, {"cidr": "10.0.0.0/8"}, None),
+    ({"eq": "::ffff:10.1.2.3"}, {"cidr": "::/0"}, WIDER),
+    # containsAll, subsetOf
+    ({"containsAll": ["a", "b"]}, {"containsAll": ["a"]}, None),
+    ({"containsAll": ["a"]}, {"containsAll": ["a", "b"]}, WIDER),
+    ({"containsAll": [1]}, {"containsAll": [True]}, WIDER),
+    ({"subsetOf": ["a"]}, {"subsetOf": ["a", "b"]}, None),
+    ({"subsetOf": ["a", "c"]}, {"subsetOf": ["a", "b"]}, WIDER),
+    ({"subsetOf": ["a"]}, list_of({"eq": "a"}), UNPROVABLE),
+    # resource ⊆ resource: the same type and at least the parent's attributes; a listed one as it is on record
+    ({"resource": "case"}, {"resource": "case"}, None),
+    ({"resource": {"type": "case", "where": {"open": True}}}, {"resource": "case"}, None),
+    ({"resource": "case"}, {"resource": {"type": "case", "where": {"open": True}}}, WIDER),
+    (
+        {"resource": {"type": "case", "where": {"open": 1}}},
+        {"resource": {"type": "case", "where": {"open": True}}},
+        WIDER,
+    ),
+    ({"resource": "case"}, {"resource": "account"}, WIDER),
+    ({"eq": "unheard of"}, {"resource": "case"}, WIDER),
+    ({"resource": "case"}, {"str": {}}, UNPROVABLE),
+    ({"str": {}}, {"resource": "case"}, UNPROVABLE),
     # path ⊆ path, by segments; strings against paths never
     ({"path": {"root": "/data/x"}}, {"path": {"root": "/data"}}, None),
     ({"path": {"root": "/data"}}, {"path": {"root": "/data/"}}, None),
@@ -253,6 +346,16 @@ SAMPLES: Final[dict[str, Document]] = {
     "int": integers(3, 4),
     "str": lengths(3, 5),
     "prefix": {"prefix": "x"},
+    "suffix": {"suffix": "yyyyyy"},
+    "glob": {"glob": "z*zzzzzz"},
+    "regex": {"regex": "w[0-9]{6}"},
+    "decimal": decimals("0.25", "0.75"),
+    "url": url(),
+    "host": {"host": {"hosts": ["example.com"]}},
+    "cidr": {"cidr": "10.0.0.0/8"},
+    "containsAll": {"containsAll": ["a"]},
+    "subsetOf": {"subsetOf": [5]},
+    "resource": {"resource": "case"},
     "path": {"path": {"root": "/p"}},
     "list": list_of({"str": {}}),
     "object": fields(a={"str": {}}),

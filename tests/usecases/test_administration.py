@@ -33,8 +33,17 @@ from app.core.registry import (
     Transport,
     Trust,
 )
+from app.core.resources import Resources
 from app.core.strict_json import JsonObject, canonical
-from app.ports import AlreadyExists, DiscoveredTool, RecordFilter, UpstreamAnswer, UpstreamFailed, UpstreamRequest
+from app.ports import (
+    AlreadyExists,
+    DiscoveredTool,
+    RecordFilter,
+    ResolveRequest,
+    UpstreamAnswer,
+    UpstreamFailed,
+    UpstreamRequest,
+)
 from app.usecases.administration import PageRequest
 from app.usecases.bootstrap import bootstrap, init_tenant
 from app.usecases.discover_tools import DiscoveryFailed, discover_tools
@@ -63,6 +72,7 @@ from app.usecases.register_tool_server import (
 from app.usecases.tool_credential import credential_headers
 from app.usecases.world import Caller, Rules, World
 from tests.samples import ACME, NOW
+from tests.usecases.worlds import Policies
 
 T = TypeVar("T")
 
@@ -109,6 +119,9 @@ class OfferingUpstream:
             raise UpstreamFailed(self.failure)
         return tuple(self.offers)
 
+    async def resolve(self, request: ResolveRequest) -> Resources:
+        raise NotImplementedError
+
     async def aclose(self) -> None:
         pass
 
@@ -128,6 +141,7 @@ async def world(upstream: OfferingUpstream) -> World:
         vault=vault,
         upstream=upstream,
         schemas=RustSchemaValidator(),
+        policies=Policies(),
         clock=lambda: NOW,
         new_id=new_id,
         rules=Rules(issuer=ISSUER),

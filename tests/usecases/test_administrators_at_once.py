@@ -41,6 +41,7 @@ from tests.contracts.backends import (  # noqa: F401 - fixtures
     two_stores,
 )
 from tests.samples import ACME, NOW
+from tests.usecases.worlds import Policies
 
 ISSUER = "https://subgrant.example"
 ROOT, WORKER = ClientId("root"), ClientId("worker")
@@ -59,6 +60,7 @@ def a_world(store: Store) -> World:
         vault=VAULT,
         upstream=ToolUpstream(),
         schemas=RustSchemaValidator(),
+        policies=Policies(),
         clock=lambda: NOW,
         new_id=new_id,
         rules=Rules(issuer=ISSUER),

@@ -29,14 +29,19 @@ from app.core.registry import (
     Transport,
     Trust,
 )
+from app.core.resources import Resources
 from app.core.strict_json import JsonObject
 from app.ports import (
     DiscoveredTool,
     Outcome,
+    PolicyAnswer,
+    PolicyQuestion,
+    ResolveRequest,
     Store,
     StoreUnavailable,
     Transaction,
     UpstreamAnswer,
+    UpstreamFailed,
     UpstreamRequest,
 )
 from app.usecases.failures import Denied
@@ -67,6 +72,8 @@ class Tools:
 
     answer: UpstreamAnswer = field(default_factory=lambda: UpstreamAnswer(outcome=Outcome.SUCCESS, result={"ok": 1}))
     requests: list[UpstreamRequest] = field(default_factory=list)
+    record: Resources | None = None
+    questions: list[ResolveRequest] = field(default_factory=list)
 
     async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
         self.requests.append(request)
@@ -78,8 +85,29 @@ class Tools:
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
         return ()
 
+    async def resolve(self, request: ResolveRequest) -> Resources:
+        self.questions.append(request)
+        if self.record is None:
+            raise UpstreamFailed("the resolver did not answer")
+        return {ref: self.record[ref] for ref in request.refs if ref in self.record}
+
     async def aclose(self) -> None:
         pass
+
+
+@dataclass
+class Policies:
+    """Policies that say what they are told to, and keep what they were asked."""
+
+    answers: dict[str, PolicyAnswer] = field(default_factory=dict)
+    questions: list[PolicyQuestion] = field(default_factory=list)
+
+    def flaws(self, text: str) -> tuple[str, ...]:
+        return () if text in self.answers else ("unknown",)
+
+    async def answer(self, text: str, question: PolicyQuestion) -> PolicyAnswer:
+        self.questions.append(question)
+        return self.answers[text]
 
 
 class FailingStore:
@@ -117,6 +145,7 @@ class Scene:
     world: World
     store: FailingStore
     tools: Tools
+    policies: Policies
     clock: Clock
     planner: Caller
 
@@ -148,6 +177,7 @@ def caller_for(made: SignedGrant) -> Caller:
 
 async def a_scene(**rules: object) -> Scene:
     vault, clock, tools, store = AesVault(b"k" * 32), Clock(), Tools(), FailingStore(MemoryStore())
+    policies = Policies()
     signer = JoseSigner(
         issuer="https://subgrant.example", keys=KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open)
     )
@@ -157,13 +187,14 @@ async def a_scene(**rules: object) -> Scene:
         vault=vault,
         upstream=tools,
         schemas=RustSchemaValidator(),
+        policies=policies,
         clock=clock,
         new_id=new_id,
         rules=replace(Rules(issuer="https://subgrant.example", settle_grace=timedelta(seconds=1)), **rules),  # type: ignore[arg-type]  # likewise
     )
     await _populate(world, vault)
     scopes = frozenset({Scope.GRANTS_ISSUE, Scope.GRANTS_READ})
-    return Scene(world, store, tools, clock, Caller(client_id=PLANNER, tenant_id=ACME, scopes=scopes))
+    return Scene(world, store, tools, policies, clock, Caller(client_id=PLANNER, tenant_id=ACME, scopes=scopes))
 
 
 async def _populate(world: World, vault: AesVault) -> None:

@@ -8,7 +8,7 @@ read without it, since what is not known might restrict.
 import json
 from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -23,7 +23,7 @@ CACHED_DOCUMENTS = 4096
 CACHED_CHARS = 2_000_000
 """Of text; what is read from it takes several times as much."""
 
-Key = tuple[type, str, tuple[tuple[str, str], ...]]
+Key = tuple[type, str, tuple[tuple[str, Hashable], ...]]
 
 
 class RecordCache:
@@ -48,13 +48,19 @@ class RecordCache:
 
     def put(self, key: Key, record: object) -> None:
         with self._lock:
-            if key in self._records or len(key[1]) > self._chars:
+            if key in self._records or _chars(key) > self._chars:
                 return
             self._records[key] = record
-            self._held_chars += len(key[1])
+            self._held_chars += _chars(key)
             while len(self._records) > self._documents or self._held_chars > self._chars:
-                (_, text, _), _ = self._records.popitem(last=False)
-                self._held_chars -= len(text)
+                oldest, _ = self._records.popitem(last=False)
+                self._held_chars -= _chars(oldest)
+
+
+def _chars(key: Key) -> int:
+    """Of a document and of the columns beside it, since some of those are long texts, too."""
+    _, text, columns = key
+    return len(text) + sum(len(value) for _, value in columns if isinstance(value, str))
 
 
 # Records are immutable and a text has one meaning, so reading it once is enough: calls read the same few.
@@ -68,22 +74,23 @@ def dump(record: object, *, without: Collection[str] = ()) -> str:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
-def load(kind: type[Record], document: str, **columns: str) -> Record:
+def load(kind: type[Record], document: str, **columns: Hashable) -> Record:
     """The record of a document and its columns. Raises ValueError for a document of another version."""
     key = (kind, document, tuple(columns.items()))
     record = _cache.get(key)
     if record is None:
-        record = _read(kind, document, columns)
+        record = load_once(kind, document, **columns)
         _cache.put(key, record)
     return cast("Record", record)
 
 
-def _read(kind: type, document: str, columns: Mapping[str, str]) -> object:
+def load_once(kind: type[Record], document: str, **columns: Hashable) -> Record:
+    """The same without keeping the record: for those that are many, which would push out what every call reads."""
     members = json.loads(document)
-    unknown = members.keys() - _hints(kind).keys()
+    unknown = members.keys() - _hints(cast("Any", kind)).keys()
     if unknown:
         raise ValueError(f"a stored {kind.__name__} has members that this version does not know: {unknown}")
-    return _record(kind, {**members, **columns})
+    return cast("Record", _record(kind, {**members, **columns}))
 
 
 @cache
@@ -99,10 +106,11 @@ def _dumped(value: object) -> object:
         return value // timedelta(microseconds=1)
     if isinstance(value, bytes):
         return b64encode(value).decode()
-    if isinstance(value, frozenset):
-        return sorted(_dumped(item) for item in value)  # type: ignore[type-var]
-    if isinstance(value, tuple):
-        return [_dumped(item) for item in value]
+    if isinstance(value, frozenset | tuple):
+        items = [_dumped(item) for item in value]
+        return sorted(items) if isinstance(value, frozenset) else items  # type: ignore[type-var]
+    if isinstance(value, Mapping):
+        return dict(value)
     return value
 
 

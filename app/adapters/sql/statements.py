@@ -31,9 +31,9 @@ def words(name: str) -> BindParameter[Sequence[str]]:
     return bindparam(name, type_=Word(), expanding=True)
 
 
-def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in pieces of at most MAX_IDS."""
-    return (items[start : start + MAX_IDS] for start in range(0, len(items), MAX_IDS))
+def slices(items: Sequence[T], size: int = MAX_IDS) -> Iterator[Sequence[T]]:
+    """The items in pieces of at most that size."""
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def has_row_locks(connection: Connection) -> bool:
@@ -56,12 +56,15 @@ def insert_missing(connection: Connection, table: Table, rows: Sequence[Values])
     connection.execute(_insert_free(connection.dialect.name, table), rows)
 
 
-def insert_or_replace(connection: Connection, table: Table, row: Values) -> None:
-    """Insert a row, or replace everything but the primary key of the one that is there."""
+def insert_or_replace(connection: Connection, table: Table, *rows: Values) -> None:
+    """Insert rows, of which there is at least one, or replace everything but the primary key of those that are there.
+
+    One round trip; where a key comes twice, the last row stays.
+    """
     keys = table.primary_key.columns.keys()
     statement = _insert(connection.dialect.name, table)
-    others = {name: statement.excluded[name] for name in row if name not in keys}
-    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), row)
+    others = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+    connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=others), rows)
 
 
 # A statement carries the key of its compiled text with it, so each is built once.

@@ -11,15 +11,27 @@ from sqlalchemy import URL, Connection, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError
 
 from app.adapters.sql.audit import SqlAuditLog
+from app.adapters.sql.directory import SqlDirectory
 from app.adapters.sql.grants import SqlGrants
 from app.adapters.sql.keys import SqlKeys
 from app.adapters.sql.ledger import SqlLedger
+from app.adapters.sql.policies import SqlPolicies
 from app.adapters.sql.postgres import PostgresDatabase, postgres_engine
 from app.adapters.sql.registry import SqlRegistry
 from app.adapters.sql.sqlite import SqliteDatabase, sqlite_path
 from app.adapters.sql.tables import SCHEMA_REVISION
 from app.adapters.sql.unit import Database, Unit
-from app.ports import AuditLog, GrantStore, KeyStore, Ledger, Registry, StoreUnavailable, Transaction
+from app.ports import (
+    AuditLog,
+    Directory,
+    GrantStore,
+    KeyStore,
+    Ledger,
+    PolicyStore,
+    Registry,
+    StoreUnavailable,
+    Transaction,
+)
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 
@@ -33,6 +45,8 @@ class SqlTransaction:
         self.ledger: Ledger = SqlLedger(unit)
         self.audit: AuditLog = SqlAuditLog(unit)
         self.registry: Registry = SqlRegistry(unit)
+        self.directory: Directory = SqlDirectory(unit)
+        self.policies: PolicyStore = SqlPolicies(unit)
         self.keys: KeyStore = SqlKeys(unit)
 
     async def commit(self) -> None:

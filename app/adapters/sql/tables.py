@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from app.adapters.sql.columns import Moment, Word
 
-SCHEMA_REVISION = "0001"
+SCHEMA_REVISION = "0002"
 """The migration that builds these tables: what a worker needs to find."""
 
 ROUTING_TABLES = frozenset({"tenants", "clients", "signing_keys"})
@@ -110,6 +110,34 @@ tools = Table(
     _required("document"),
     PrimaryKeyConstraint("tenant_id", "server", "name"),
     ForeignKeyConstraint(["tenant_id", "server"], ["tool_servers.tenant_id", "tool_servers.name"]),
+)
+
+resources = Table(
+    "resources",
+    metadata,
+    _required("tenant_id"),
+    _required("type"),
+    _required("id"),
+    _required("document"),
+    PrimaryKeyConstraint("tenant_id", "type", "id"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"]),
+)
+
+# Rows that never change. `seq` counts a tenant's versions in the order in which they were made, which neither
+# their names tell (v10 is made after v9) nor the clocks of several workers.
+policies = Table(
+    "policies",
+    metadata,
+    _required("tenant_id"),
+    _required("version"),
+    Column("seq", BigInteger, nullable=False, autoincrement=False),
+    _required("text"),
+    _required("document"),
+    Column("created_at", Moment, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "version"),
+    UniqueConstraint("tenant_id", "seq"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"]),
+    CheckConstraint("seq > 0", name="seq"),
 )
 
 # --- grants: rows that never change -----------------------------------------------------------------------

@@ -7,13 +7,14 @@ sentence here may be shown to a caller; none holds an address, a port or a crede
 import asyncio
 from typing import Final
 
-from app.adapters.upstream import http
+from app.adapters.upstream import http, resource_record
 from app.adapters.upstream.addresses import AddressPolicy
 from app.adapters.upstream.client import LostError, NotSentError, UnusableError, UpstreamClient
 from app.adapters.upstream.mcp import McpTools
 from app.core.registry import HttpBinding, Transport
+from app.core.resources import Resources
 from app.core.strict_json import JsonObject, point
-from app.ports import DiscoveredTool, Outcome, UpstreamAnswer, UpstreamFailed, UpstreamRequest
+from app.ports import DiscoveredTool, Outcome, ResolveRequest, UpstreamAnswer, UpstreamFailed, UpstreamRequest
 
 MAX_CONNECTIONS: Final = 1024
 MAX_CONNECTIONS_PER_SERVER: Final = 256
@@ -73,6 +74,12 @@ class ToolUpstream:
         except (NotSentError, LostError, UnusableError) as error:
             raise UpstreamFailed(error.detail) from error
 
+    async def resolve(self, request: ResolveRequest) -> Resources:
+        try:
+            return await resource_record.ask(self._client, request, _deadline(request))
+        except (NotSentError, LostError, UnusableError) as error:
+            raise UpstreamFailed(error.detail) from error
+
     async def aclose(self) -> None:
         self._mcp.end_sessions()
         await self._client.aclose()
@@ -85,5 +92,5 @@ class ToolUpstream:
                 return await self._mcp.call(request, deadline)
 
 
-def _deadline(request: UpstreamRequest) -> float:
+def _deadline(request: UpstreamRequest | ResolveRequest) -> float:
     return asyncio.get_running_loop().time() + request.timeout_seconds

@@ -72,6 +72,7 @@ class TenantDocument(Document):
     allow_grant_bearer: bool
     limits: WindowLimits
     status: Status
+    policy_version: str = Field(description="the active version of its policies; activating another changes it")
 
     @classmethod
     def of(cls, tenant: Tenant) -> Self:
@@ -81,6 +82,7 @@ class TenantDocument(Document):
             allow_grant_bearer=tenant.allow_grant_bearer,
             limits=WindowLimits.model_validate(window_members(tenant.window)),
             status=status_of(active=tenant.active),
+            policy_version=tenant.policy_version,
         )
 
 

@@ -3,7 +3,7 @@
 from typing import Annotated, Self
 
 from fastapi import APIRouter, Response
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from app.api.admin.documents import (
     Administrator,
@@ -18,9 +18,13 @@ from app.api.caller import TheWorld
 from app.api.errors import allowed, refusal
 from app.api.wire import Document, Identifier, Name, StrictRoute, Uri
 from app.core.grant import ServerName, TenantId
-from app.core.registry import Credential, CredentialType, ToolServer, Transport
+from app.core.registry import Credential, CredentialType, Resolver, ToolServer, Transport
+from app.core.resource_rules import TYPE_PATTERN
 from app.usecases.discover_tools import Discovery, discover_tools
 from app.usecases.register_tool_server import (
+    MAX_CACHE_SECONDS,
+    MAX_RESOLVED_TYPES,
+    MAX_RESOLVER_PATH_CHARS,
     CredentialWish,
     change_tool_server,
     disable_tool_server,
@@ -67,6 +71,28 @@ class CredentialDocument(Document):
         return cls(type=credential.type, header=credential.header)
 
 
+class ResolverDocument(Document):
+    """Where the tool server says whose the things of these types are; the directory is not asked about them."""
+
+    path: Annotated[str, StringConstraints(max_length=MAX_RESOLVER_PATH_CHARS, pattern=r"^/")] = Field(
+        description="on the endpoint's own origin, whatever the endpoint's path is"
+    )
+    types: list[Annotated[str, StringConstraints(pattern=f"^{TYPE_PATTERN}$")]] = Field(
+        min_length=1, max_length=MAX_RESOLVED_TYPES
+    )
+    cache_seconds: Annotated[float, Field(ge=0, le=MAX_CACHE_SECONDS)] = Field(
+        default=5.0, description="how long an answer may be used again"
+    )
+
+    @classmethod
+    def of(cls, resolver: Resolver) -> Self:
+        return cls(path=resolver.path, types=list(resolver.types), cache_seconds=resolver.cache_seconds)
+
+    @property
+    def resolver(self) -> Resolver:
+        return Resolver(path=self.path, types=tuple(sorted(set(self.types))), cache_seconds=self.cache_seconds)
+
+
 class ToolServerMembers(Document):
     """A tool server to register, but for its credential."""
 
@@ -80,6 +106,7 @@ class ToolServerMembers(Document):
     )
     timeout_seconds: Seconds = 30.0
     max_response_bytes: ResponseBytes = 1_048_576
+    resolver: ResolverDocument | None = Field(default=None, description="none unless set")
     status: Status = "active"
 
     def server(self, tenant_id: TenantId, rules: Rules) -> ToolServer:
@@ -93,6 +120,7 @@ class ToolServerMembers(Document):
             credential=Credential(),
             timeout_seconds=self.timeout_seconds,
             max_response_bytes=self.max_response_bytes,
+            resolver=None if self.resolver is None else self.resolver.resolver,
             active=self.status == "active",
         )
 
@@ -112,6 +140,7 @@ class ToolServerPatch(Document):
     credential: CredentialRequest | None = None
     timeout_seconds: Seconds | None = None
     max_response_bytes: ResponseBytes | None = None
+    resolver: ResolverDocument | None = None
     status: Status | None = None
 
     @property
@@ -132,11 +161,12 @@ class ToolServerDocument(Document):
     credential: CredentialDocument
     timeout_seconds: float
     max_response_bytes: int
+    resolver: ResolverDocument | None = Field(default=None, description="left out where there is none")
     status: Status
 
     @classmethod
     def of(cls, server: ToolServer) -> Self:
-        return cls(
+        document = cls(
             tenant_id=server.tenant_id,
             name=server.name,
             audience=server.audience,
@@ -148,6 +178,9 @@ class ToolServerDocument(Document):
             max_response_bytes=server.max_response_bytes,
             status=status_of(active=server.active),
         )
+        if server.resolver is None:
+            return document
+        return document.model_copy(update={"resolver": ResolverDocument.of(server.resolver)})
 
 
 class ToolServerPage(Document):

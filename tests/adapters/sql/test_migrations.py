@@ -6,6 +6,9 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +22,16 @@ import app
 from app.adapters.sql import MigrationState, SqlStore, downgrade, migrate, migration_state
 from app.adapters.sql.migrations import alembic_config
 from app.adapters.sql.tables import SCHEMA_REVISION, metadata
+from app.core.grant import POLICY_V0, TenantId
+from app.core.registry import Tenant
 from app.ports import StoreUnavailable
 from tests.contracts.backends import Database
+from tests.contracts.examples import POLICY, RESOURCE, SERVER, TENANT, describe, publish
+from tests.samples import ACME
 
 pytestmark = [pytest.mark.gate, pytest.mark.anyio]
 
+OTHER = Tenant(tenant_id=TenantId("other"), name="Other")
 DONE = MigrationState(current=SCHEMA_REVISION, head=SCHEMA_REVISION)
 
 
@@ -108,6 +116,46 @@ async def test_the_migrations_go_down_and_up_again(empty_url: str) -> None:
     assert (await look(empty_url, Seen)).tables == {"alembic_version"}
     assert await migrate(empty_url) == DONE
     assert (await look(empty_url, Seen)).differences == []
+
+
+async def test_going_down_takes_what_restricts_nothing_out_of_the_documents_and_keeps_the_rest(empty_url: str) -> None:
+    """An older version refuses a document that it does not know all of: for a tenant with policies it should."""
+    await migrate(empty_url)
+    free, bound = replace(TENANT, policy_version=POLICY_V0), replace(OTHER, policy_version="v3")
+    plain, resolving = replace(SERVER, resolver=None), replace(SERVER, tenant_id=OTHER.tenant_id)
+    async with opened(empty_url) as store:
+        async with store.write() as tx:
+            for tenant in (free, bound):
+                await tx.registry.put_tenant(tenant)
+            for server in (plain, resolving):
+                await tx.registry.put_server(server)
+            await tx.commit()
+        await describe(store, RESOURCE)
+        await publish(store, POLICY)
+
+    await downgrade(empty_url, "0001")
+    tenants = await Database(empty_url).sql("SELECT document FROM tenants ORDER BY tenant_id")
+    servers = await Database(empty_url).sql("SELECT document FROM tool_servers ORDER BY tenant_id")
+    assert ["policy_version" in document for (document,) in tenants] == [False, True]
+    assert ["resolver" in document for (document,) in servers] == [False, True]
+
+    assert await migrate(empty_url) == DONE
+    async with opened(empty_url) as store, store.read() as tx:
+        assert await tx.registry.tenants(after=None, limit=5) == (free, bound)
+        assert await tx.registry.server(ACME, SERVER.name) == plain
+        assert await tx.registry.server(OTHER.tenant_id, SERVER.name) == resolving
+        # Down and up again loses the tables themselves.
+        assert await tx.policies.count(ACME) == 0
+        assert await tx.directory.resource(ACME, RESOURCE.ref) is None
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[SqlStore]:
+    store = SqlStore.open(url)
+    try:
+        yield store
+    finally:
+        await store.aclose()
 
 
 async def test_a_database_of_another_version_is_not_ready(empty_url: str) -> None:

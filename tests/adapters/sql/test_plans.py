@@ -1,7 +1,7 @@
 """Every statement finds its rows by an index, however many grants, calls and records there are."""
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -9,11 +9,14 @@ from sqlalchemy import Connection, Engine, event
 
 from app.core.budget import Amount
 from app.core.grant import ClientId, GrantId
+from app.core.resources import ResourceRef
 from app.ports import GrantFilter, RecordFilter
 from tests.contracts.backends import Database
 from tests.contracts.examples import (
     CHILD,
     CLIENT,
+    POLICY,
+    RESOURCE,
     ROOT,
     SERVER,
     TOOL,
@@ -22,6 +25,8 @@ from tests.contracts.examples import (
     an_ending,
     an_event,
     append,
+    describe,
+    publish,
     register,
     reserve,
     settle,
@@ -34,6 +39,7 @@ pytestmark = pytest.mark.anyio
 # and a query's own lineage.
 READ_WHOLE = {"tool_servers", "signing_keys", "tenants", "audit_heads", "lineage"}
 WANTED: dict[str, Any] = {"live_at": NOW, "since": NOW, "until": NOW, "subtree_of": ROOT.grant_id}
+THINGS = [ResourceRef(f"type_{number % 10}", f"id_{number}") for number in range(1000)]
 
 Statement = tuple[str, tuple[Any, ...]]
 
@@ -58,9 +64,12 @@ async def use_everything(database: Database) -> None:
     await reserve(store, a_record(idempotency_key="k"))
     await settle(store, "call_1", an_ending())
     await append(store, an_event())
+    await describe(store, RESOURCE)
+    await publish(store, POLICY)
     async with store.write() as tx:
         await tx.ledger.windows(ACME, {"window:1": Amount()}, lock=True)
         await tx.grants.close(ACME, CHILD.grant_id, reason="cancelled", at=NOW)
+        await tx.directory.remove(ACME, RESOURCE.ref)
     async with store.read() as tx:
         await tx.grants.subtree(ACME, ROOT.grant_id, 10)
         await tx.grants.chain(ACME, CHILD.grant_id)
@@ -82,6 +91,13 @@ async def use_everything(database: Database) -> None:
         await tx.registry.servers(ACME, after="a", limit=10)
         await tx.registry.server_for(ACME, SERVER.audience)
         await tx.registry.tools(ACME, SERVER.name)
+        await tx.directory.resource(ACME, RESOURCE.ref)
+        await tx.directory.look_up(ACME, THINGS)
+        for kind in (None, "case", "document"):
+            await tx.directory.page(ACME, kind=kind, after=RESOURCE.ref, limit=10)
+        await tx.policies.policy(ACME, POLICY.version)
+        await tx.policies.count(ACME)
+        await tx.policies.page(ACME, after=POLICY.version, limit=10)
     await store.aclose()
 
 
@@ -97,3 +113,22 @@ async def test_no_statement_reads_all_of_a_table_or_of_a_tenant(
         unbounded = {step.split()[1] for step in plan if step.startswith("SCAN") or step.endswith("(tenant_id=?)")}
         assert unbounded <= READ_WHOLE, (sql, plan)
     database.close()
+
+
+async def test_a_thousand_things_are_put_and_looked_up_in_one_statement(
+    database: Database, statements: list[Statement]
+) -> None:
+    store = database.open()
+    await register(store)
+    async with store.write() as tx:
+        await tx.directory.resource(ACME, RESOURCE.ref)
+        statements.clear()
+        await tx.directory.put([replace(RESOURCE, type=ref.type, id=ref.id) for ref in THINGS])
+        assert len(statements) == 1
+        await tx.commit()
+    async with store.read() as tx:
+        await tx.directory.resource(ACME, RESOURCE.ref)
+        statements.clear()
+        assert len(await tx.directory.look_up(ACME, THINGS)) == len(THINGS)
+        assert len(statements) == 1
+    await store.aclose()

@@ -8,7 +8,19 @@ from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKey
 
 from app.adapters.sql.tables import AUDIT_MEMBERS, ROUTING_TABLES, UNFILTERED, audit_records, grants, metadata
 from tests.contracts.backends import Database
-from tests.contracts.examples import ROOT, a_record, add_chain, an_event, append, register, reserve
+from tests.contracts.examples import (
+    POLICY,
+    RESOURCE,
+    ROOT,
+    a_record,
+    add_chain,
+    an_event,
+    append,
+    describe,
+    publish,
+    register,
+    reserve,
+)
 
 TABLES = metadata.sorted_tables
 
@@ -113,6 +125,10 @@ def test_every_constraint_has_a_name_that_both_databases_take() -> None:
         "UPDATE audit_records SET seq = 0",
         "UPDATE audit_heads SET seq = -1",
         "UPDATE tools SET server = 'elsewhere'",
+        "UPDATE resources SET tenant_id = 'other'",
+        "UPDATE policies SET tenant_id = 'other'",
+        "UPDATE policies SET seq = 0",
+        "INSERT INTO policies SELECT tenant_id, 'v2', seq, text, document, created_at FROM policies",
         "DELETE FROM tenants",
     ],
 )
@@ -122,6 +138,8 @@ async def test_nonsense_cannot_be_written(database: Database, nonsense: str) -> 
     await add_chain(store, ROOT)
     await reserve(store, a_record())
     await append(store, an_event())
+    await describe(store, RESOURCE)
+    await publish(store, POLICY)
     await store.aclose()
     with pytest.raises(Exception, match=r"(?i)constraint"):
         await database.sql("PRAGMA foreign_keys=ON" if database.kind == "sqlite" else "SELECT 1", nonsense)

@@ -1,0 +1,221 @@
+"""What a model is shown of a rule: the tool's input schema, narrowed to what the grant allows (JSON Schema 2020-12).
+
+The evaluator decides, the schema tells: what the evaluator accepts the schema accepts. The converse has
+exceptions, since JSON Schema can't say everything: `EXCEPTIONS` lists them. A bound argument is not shown at
+all; the gateway fills it in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from app.core.addresses import host_schema_pattern
+from app.core.kinds import (
+    MAX_PATH_CHARS,
+    Absent,
+    AllOf,
+    AnyOf,
+    AnyValue,
+    ArgumentRule,
+    Bind,
+    Bool,
+    Cidr,
+    Constraint,
+    ContainsAll,
+    Decimal,
+    Eq,
+    Glob,
+    Host,
+    Int,
+    List,
+    NotOneOf,
+    Object,
+    OneOf,
+    Path,
+    Prefix,
+    Regex,
+    Resource,
+    Scalar,
+    Str,
+    SubsetOf,
+    Suffix,
+    ToolRule,
+    Url,
+    spell_decimal,
+)
+from app.core.languages import Language, ending_with, pattern_of, starting_with
+from app.core.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonValue
+from app.core.urls import url_schema_pattern
+
+EXCEPTIONS: Final[Mapping[str, str]] = {
+    "strings": "normalisation form C and lone surrogates",
+    "numbers": "integers beyond ±(2^53-1)",
+    "decimal": "how many digits a number has after the point; bounds where a string spells it",
+    "path": "the length of a path in characters is told, that it is normalised is not",
+    "url": "parts of what makes a URL canonical",
+    "cidr": "whether an address is in the network",
+    "resource": "what is on record",
+    "bind": "not shown, and filled in",
+}
+"""What the evaluator refuses and the schema may accept, by kind."""
+
+
+def narrowed_schema(schema: JsonObject, rule: ToolRule) -> JsonObject:
+    """A tool's input schema for a caller whose calls are within the rule.
+
+    Kept are what the tool says of each argument that may be given, and its definitions. What it says of several
+    arguments together is left out, since it could speak of one that is not shown; the gateway holds calls to it.
+    """
+    own = _object(schema.get("properties"))
+    allowed = rule_schema(rule)
+    shown = {name: _both(own.get(name), narrowed) for name, narrowed in _object(allowed["properties"]).items()}
+    if rule.open:
+        bound = {name for name, argument in rule.arguments.items() if isinstance(argument.constraint, Bind)}
+        shown = {name: member for name, member in own.items() if name not in bound} | shown
+    required = {*_names(schema.get("required"))} & shown.keys() | {*_names(allowed.get("required"))}
+    definitions: JsonObject = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
+    needed: JsonObject = {"required": [*sorted(required)]} if required else {}
+    return {**definitions, **allowed, "properties": shown, **needed}
+
+
+def _both(own: JsonValue, narrowed: JsonValue) -> JsonValue:
+    """A schema for what fits both: one object where they speak of different things."""
+    if not isinstance(own, dict) or not isinstance(narrowed, dict):
+        return narrowed
+    common = own.keys() & narrowed.keys()
+    if all(own[name] == narrowed[name] for name in common) and not own.keys() & _REACHING:
+        return own | narrowed
+    said: JsonObject = {name: own[name] for name in ("title", "description") if name in own}
+    return {**said, "allOf": [own, narrowed]}
+
+
+_REACHING: Final = frozenset({"$ref", "additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems"})
+"""Keywords whose meaning depends on those beside them."""
+
+
+def rule_schema(rule: ToolRule) -> JsonObject:
+    """The schema of the arguments, or of an object's members, that a rule allows."""
+    shown = {name: argument for name, argument in rule.arguments.items() if not isinstance(argument.constraint, Bind)}
+    properties: JsonObject = {name: _argument_schema(argument) for name, argument in shown.items()}
+    required: list[JsonValue] = [name for name, argument in sorted(shown.items()) if not argument.allows_absence]
+    if not rule.open:
+        properties = {name: schema for name, schema in properties.items() if schema is not False}
+    closed: JsonObject = {} if rule.open else {"additionalProperties": False}
+    needed: JsonObject = {"required": required} if required else {}
+    return {"type": "object", "properties": properties, **needed, **closed}
+
+
+def _argument_schema(argument: ArgumentRule) -> JsonValue:
+    return False if isinstance(argument.constraint, Absent) else schema_of(argument.constraint)
+
+
+def schema_of(constraint: Constraint) -> JsonValue:
+    """The schema of the values that a constraint allows."""
+    return _SCHEMAS[type(constraint)](constraint)
+
+
+def _plainly(values: Iterable[Scalar]) -> list[JsonValue]:
+    return [value for _type, value in values]
+
+
+def _bounds(low: int, high: int, least: str, most: str, floor: int) -> JsonObject:
+    bounds = ((least, low, floor), (most, high, MAX_SAFE_INTEGER))
+    return {name: bound for name, bound, widest in bounds if bound != widest}
+
+
+def _text(language: Language) -> JsonObject:
+    return {"type": "string", "pattern": pattern_of(language)}
+
+
+def _decimal(decimal: Decimal) -> JsonObject:
+    low, high = (spell_decimal(bound, decimal.scale) for bound in (decimal.minimum, decimal.maximum))
+    fraction = rf"(\.[0-9]{{1,{decimal.scale}}})?" if decimal.scale else ""
+    return {
+        "description": f"a decimal from {low} to {high} with at most {decimal.scale} digits after the point",
+        "anyOf": [
+            {"type": "number", "minimum": float(low), "maximum": float(high)},
+            {"type": "string", "pattern": f"^-?(0|[1-9][0-9]*){fraction}$"},
+        ],
+    }
+
+
+_SEGMENT: Final = (
+    r"([^/\\%\u0000-\u001f\u007f-\u009f.][^/\\%\u0000-\u001f\u007f-\u009f]*"
+    r"|\.[^/\\%\u0000-\u001f\u007f-\u009f.][^/\\%\u0000-\u001f\u007f-\u009f]*"
+    r"|\.\.[^/\\%\u0000-\u001f\u007f-\u009f]+)"
+)
+"""A segment of a canonical path, without looking ahead: neither `.` nor `..`."""
+
+
+def _path(path: Path) -> JsonObject:
+    stem = path.root.removesuffix("/")
+    below = f"(/{_SEGMENT})+"
+    pattern = f"^{_literally(stem)}({below})?$" if stem else f"^(/|{below})$"
+    return {"type": "string", "pattern": pattern, "maxLength": MAX_PATH_CHARS}
+
+
+def _literally(text: str) -> str:
+    """A pattern for exactly this text."""
+    return pattern_of(starting_with(text)).removeprefix("^")
+
+
+def _url(url: Url) -> JsonObject:
+    pattern = url_schema_pattern(url.rule)
+    known: JsonObject = {} if pattern is None else {"pattern": pattern}
+    return {"type": "string", "format": "uri", **known}
+
+
+def _cidr(cidr: Cidr) -> JsonObject:
+    described = f"an address in {cidr.network}"
+    return {"type": "string", "format": f"ipv{cidr.network.version}", "description": described}
+
+
+def _resource(resource: Resource) -> JsonObject:
+    having = "".join(f" with {name} {value}" for name, (_type, value) in resource.where.items())
+    return {"type": "string", "description": f"the id of a {resource.type}{having}"}
+
+
+def _list(constraint: List) -> JsonObject:
+    bounds = _bounds(constraint.minimum, constraint.maximum, "minItems", "maxItems", 0)
+    return {"type": "array", "items": schema_of(constraint.items)} | bounds
+
+
+_SCHEMAS: Final[Mapping[type[Constraint], Callable[[Any], JsonValue]]] = {
+    AnyValue: lambda _: {},
+    Absent: lambda _: False,
+    Bind: lambda bind: {"description": f"the grant's {bind.field}"},
+    Eq: lambda eq: {"const": eq.value[1]},
+    OneOf: lambda one_of: {"enum": _plainly(one_of.values)},
+    NotOneOf: lambda not_: {"type": not_.type, "not": {"enum": _plainly(not_.values)}},
+    Bool: lambda _: {"type": "boolean"},
+    Int: lambda int_: (
+        {"type": "integer"} | _bounds(int_.minimum, int_.maximum, "minimum", "maximum", -MAX_SAFE_INTEGER)
+    ),
+    Decimal: _decimal,
+    Str: lambda str_: {"type": "string"} | _bounds(str_.minimum, str_.maximum, "minLength", "maxLength", 0),
+    Prefix: lambda prefix: _text(starting_with(prefix.prefix)),
+    Suffix: lambda suffix: _text(ending_with(suffix.suffix)),
+    Glob: lambda glob: _text(glob.language),
+    Regex: lambda regex: _text(regex.language),
+    Path: _path,
+    Url: _url,
+    Host: lambda host: {"type": "string", "pattern": host_schema_pattern(host.hosts)},
+    Cidr: _cidr,
+    Resource: _resource,
+    List: _list,
+    ContainsAll: lambda all_: {
+        "type": "array",
+        "allOf": [{"contains": {"const": value}} for value in _plainly(all_.values)],
+    },
+    SubsetOf: lambda subset: {"type": "array", "items": {"enum": _plainly(subset.values)}},
+    Object: lambda object_: rule_schema(object_.fields),
+    AllOf: lambda all_: {"allOf": [schema_of(clause) for clause in all_.clauses]} if all_.clauses else {},
+    AnyOf: lambda any_: {"anyOf": [schema_of(clause) for clause in any_.clauses]},
+}
+
+
+def _object(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _names(value: JsonValue) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []

@@ -1,0 +1,178 @@
+"""Find out what a decision needs and the store does not hold: a tool server's own record, a policy's verdict.
+
+Neither is asked for inside a transaction, which would hold locks while others think. So a decision says what it
+lacks (`Wanting`), its transaction ends without a trace, the facts are gathered, and it is tried again: it reads
+everything anew, and takes a fact only for exactly what it asks about then.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from app.core.grant import POLICY_V0, ServerName, TenantId
+from app.core.registry import ToolServer
+from app.core.resources import Attributes, ResourceRef, Resources
+from app.ports import PolicyAnswer, PolicyQuestion, ResolveRequest, StoreUnavailable, Transaction, UpstreamFailed
+from app.usecases.tool_credential import credential_headers
+from app.usecases.world import World
+
+T = TypeVar("T")
+
+MAX_ROUNDS = 5
+"""How often a decision may find that what it knows is not what it needs any more."""
+
+MAX_RESOLVER_SECONDS = 5.0
+MISSING_VERSION = "the version is missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a version of a tenant's policy says to a question."""
+
+    version: str
+    question: PolicyQuestion
+    answer: PolicyAnswer
+
+    def is_about(self, version: str, question: PolicyQuestion) -> bool:
+        """Whether it answers the same question, though a moment ago."""
+        return self.version == version and replace(self.question, now=question.now) == question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What was found out so far. A thing that its tool server does not have on record is None."""
+
+    things: Mapping[tuple[ServerName, ResourceRef], Attributes | None] = field(default_factory=dict)
+    unanswered: frozenset[ServerName] = frozenset()
+    verdicts: Sequence[Verdict] = ()
+
+
+class Wanting(Exception):
+    """A decision lacks facts. Leaving its transaction by this changes nothing."""
+
+    def __init__(
+        self,
+        tenant_id: TenantId,
+        *,
+        server: ToolServer | None = None,
+        things: Collection[ResourceRef] = (),
+        questions: Iterable[tuple[str, PolicyQuestion]] = (),
+    ) -> None:
+        super().__init__("facts are wanting")
+        self.tenant_id = tenant_id
+        self.server = server
+        self.things = things
+        self.questions = tuple(questions)
+
+
+async def with_facts(world: World, attempt: Callable[[Known], Awaitable[T]]) -> T:
+    """What the attempt comes to once it has the facts it needs. Raises StoreUnavailable where they never hold still."""
+    known = Known()
+    for _ in range(MAX_ROUNDS):
+        try:
+            return await attempt(known)
+        except Wanting as wanting:
+            known = await _found_out(world, known, wanting)
+    raise StoreUnavailable("what a decision rests on changes faster than it can be made")
+
+
+async def _found_out(world: World, known: Known, wanting: Wanting) -> Known:
+    if wanting.server is not None:
+        return await _asked_resolver(world, known, wanting.server, wanting.things)
+    return replace(known, verdicts=await _asked_policies(world, wanting.tenant_id, wanting.questions))
+
+
+# --- whose things are --------------------------------------------------------------------------------------
+
+
+async def resources_for(
+    tx: Transaction, known: Known, tenant_id: TenantId, server: ToolServer | None, refs: Collection[ResourceRef]
+) -> Resources:
+    """What is on record of these things for calls to a tool server. Raises Wanting for what only that server knows."""
+    resolver = None if server is None else server.resolver
+    elsewhere = {ref for ref in refs if resolver is not None and ref.type in resolver.types}
+    own = [ref for ref in refs if ref not in elsewhere]
+    found = dict(await tx.directory.look_up(tenant_id, own)) if own else {}
+    if not elsewhere:
+        return found
+    assert server is not None, "what is on record elsewhere is on record there"
+    if not all((server.name, ref) in known.things for ref in elsewhere):
+        raise Wanting(tenant_id, server=server, things=elsewhere)
+    there = {ref: known.things[server.name, ref] for ref in elsewhere}
+    return found | {ref: attributes for ref, attributes in there.items() if attributes is not None}
+
+
+async def _asked_resolver(world: World, known: Known, server: ToolServer, refs: Collection[ResourceRef]) -> Known:
+    """What a tool server says of its things. Where it does not say, they belong to nobody."""
+    found, unanswered = await _resolved(world, server, refs)
+    things = {(server.name, ref): found.get(ref) for ref in refs}
+    silent = {server.name} if unanswered else set[ServerName]()
+    return replace(known, things={**known.things, **things}, unanswered=known.unanswered | silent)
+
+
+async def _resolved(world: World, server: ToolServer, refs: Collection[ResourceRef]) -> tuple[Resources, bool]:
+    assert server.resolver is not None, "only a tool server with a resolver is asked"
+    now, url = world.clock(), _resolver_url(server, server.resolver.path)
+    remembered = {ref: world.resolved.get((server.tenant_id, url, ref), now) for ref in refs}
+    missing = tuple(sorted(ref for ref, entry in remembered.items() if entry is None))
+    entries = {ref: entry.attributes for ref, entry in remembered.items() if entry is not None}
+    found = {ref: attributes for ref, attributes in entries.items() if attributes is not None}
+    if not missing:
+        return found, False
+    request = ResolveRequest(
+        endpoint=url,
+        tenant_id=server.tenant_id,
+        refs=missing,
+        headers=credential_headers(world, server, {"tenant_id": server.tenant_id}),
+        timeout_seconds=min(server.timeout_seconds, MAX_RESOLVER_SECONDS),
+        max_response_bytes=server.max_response_bytes,
+    )
+    try:
+        answer = await world.upstream.resolve(request)
+    except UpstreamFailed:
+        return found, True
+    for ref in missing:
+        key = (server.tenant_id, url, ref)
+        world.resolved.put(key, answer.get(ref), now, server.resolver.cache_seconds)
+    return {**found, **answer}, False
+
+
+def _resolver_url(server: ToolServer, path: str) -> str:
+    origin = urlsplit(server.endpoint)
+    return f"{origin.scheme}://{origin.netloc}{path}"
+
+
+# --- what policies say -------------------------------------------------------------------------------------
+
+
+def verdicts_on(
+    known: Known, tenant_id: TenantId, versions: Collection[str], questions: Sequence[PolicyQuestion]
+) -> list[Verdict]:
+    """Every version's answer to every question. Raises Wanting where one has not been asked."""
+    asked = [(version, question) for version in sorted(versions) if version != POLICY_V0 for question in questions]
+    found = [
+        next((verdict for verdict in known.verdicts if verdict.is_about(version, question)), None)
+        for version, question in asked
+    ]
+    if None in found:
+        raise Wanting(tenant_id, questions=asked)
+    return [verdict for verdict in found if verdict is not None]
+
+
+async def _asked_policies(
+    world: World, tenant_id: TenantId, questions: Iterable[tuple[str, PolicyQuestion]]
+) -> list[Verdict]:
+    asked = list(questions)
+    async with world.store.read() as tx:
+        policies = {version: await tx.policies.policy(tenant_id, version) for version in {one for one, _ in asked}}
+
+    async def verdict(version: str, question: PolicyQuestion) -> Verdict:
+        policy = policies[version]
+        answer = PolicyAnswer(permitted=False, errors=(MISSING_VERSION,))
+        if policy is not None:
+            answer = await world.policies.answer(policy.text, question)
+        return Verdict(version=version, question=question, answer=answer)
+
+    return list(await asyncio.gather(*(verdict(version, question) for version, question in asked)))

@@ -1,0 +1,44 @@
+"""What tool servers said of their things a moment ago, so that one is not asked again and again. Bounded."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from app.core.grant import TenantId
+from app.core.resources import Attributes, ResourceRef
+
+MAX_REMEMBERED = 10_000
+
+Key = tuple[TenantId, str, ResourceRef]
+"""Whose thing, as which resolver (its URL) has it."""
+
+
+class Entry(NamedTuple):
+    """An answer and how long it holds; `attributes` is None for a thing that is not on record there."""
+
+    attributes: Attributes | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The last answers, the oldest forgotten first."""
+
+    _entries: OrderedDict[Key, Entry]
+
+    @classmethod
+    def nothing(cls) -> "Resolved":
+        return cls(OrderedDict())
+
+    def get(self, key: Key, now: datetime) -> Entry | None:
+        """The answer, if it still holds."""
+        entry = self._entries.get(key)
+        return entry if entry is not None and now < entry.until else None
+
+    def put(self, key: Key, attributes: Attributes | None, now: datetime, seconds: float) -> None:
+        """Keep an answer for a while."""
+        self._entries.pop(key, None)
+        self._entries[key] = Entry(attributes, now + timedelta(seconds=seconds))
+        if len(self._entries) > MAX_REMEMBERED:
+            self._entries.popitem(last=False)
