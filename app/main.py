@@ -23,7 +23,7 @@ from app.adapters.json_schema import RustSchemaValidator
 from app.adapters.sql import SqlStore, migrate
 from app.adapters.upstream import ToolUpstream
 from app.adapters.vault import AesVault, key_file, parse_key
-from app.api import admin, audit, errors, gateway, grants, health, token, well_known
+from app.api import admin, audit, errors, gateway, grants, health, mcp, token, well_known
 from app.api.description import describe
 from app.core.grant import ClientId
 from app.ports import SigningKey, Store, StoreUnavailable
@@ -148,7 +148,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
-    for module in (well_known, token, grants, gateway, audit, admin, health):
+    for module in (well_known, token, grants, gateway, mcp, audit, admin, health):
         app.include_router(module.router)
     errors.install(app)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's way to extend the document

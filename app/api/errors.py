@@ -5,6 +5,7 @@ REST answers are RFC 9457 problem documents; OAuth endpoints keep RFC 6749 §5.2
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fastapi import FastAPI, Request
@@ -33,17 +34,26 @@ T = TypeVar("T")
 TOO_MANY = 429
 
 
+class OverMcp(Enum):
+    """How a refused tool call is answered over MCP."""
+
+    STATUS = "with the HTTP status and its challenge: the credential is at fault, and the model can't mend it"
+    UNKNOWN_TOOL = "as an unknown tool: JSON-RPC error -32602"
+    RESULT = "with a tool result that is an error, so that the model learns why and goes on"
+
+
 class Row(NamedTuple):
-    """One reason's looks: REST status, RFC 6750 error of a challenge, RFC 6749 error of the token endpoint."""
+    """One reason's looks: REST status, RFC 6750 error of a challenge, RFC 6749 error of the token endpoint, MCP's."""
 
     status: int
     bearer: str | None
     oauth: str
+    mcp: OverMcp
 
 
-_DEAD = Row(401, "invalid_token", "invalid_request")
-_REFUSED = Row(403, None, "invalid_request")
-_WIDER = Row(403, None, "invalid_authorization_details")
+_DEAD = Row(401, "invalid_token", "invalid_request", OverMcp.STATUS)
+_REFUSED = Row(403, None, "invalid_request", OverMcp.RESULT)
+_WIDER = Row(403, None, "invalid_authorization_details", OverMcp.RESULT)
 
 TABLE: Mapping[Reason, Row] = {
     Reason.TOKEN_INVALID: _DEAD,
@@ -54,11 +64,11 @@ TABLE: Mapping[Reason, Row] = {
     Reason.GRANT_EXPIRED: _DEAD,
     Reason.GRANT_NOT_YET_VALID: _DEAD,
     Reason.TENANT_MISMATCH: _REFUSED,
-    Reason.INSUFFICIENT_SCOPE: Row(403, "insufficient_scope", "invalid_scope"),
+    Reason.INSUFFICIENT_SCOPE: Row(403, "insufficient_scope", "invalid_scope", OverMcp.STATUS),
     Reason.ACTOR_NOT_PERMITTED: _REFUSED,
-    Reason.TOOL_NOT_ALLOWED: _WIDER,
+    Reason.TOOL_NOT_ALLOWED: Row(403, None, "invalid_authorization_details", OverMcp.UNKNOWN_TOOL),
     Reason.RESOURCE_OUT_OF_SCOPE: _REFUSED,
-    Reason.ARGUMENT_INVALID: Row(422, None, "invalid_request"),
+    Reason.ARGUMENT_INVALID: Row(422, None, "invalid_request", OverMcp.RESULT),
     Reason.BUDGET_EXCEEDED: _REFUSED,
     Reason.POLICY_DENIED: _REFUSED,
     Reason.APPROVAL_REQUIRED: _REFUSED,
@@ -66,8 +76,8 @@ TABLE: Mapping[Reason, Row] = {
     Reason.DEPTH_EXCEEDED: _REFUSED,
     Reason.NOT_NARROWER: _WIDER,
     Reason.NARROWING_UNPROVABLE: _WIDER,
-    Reason.TARGET_REFUSED: Row(403, None, "invalid_target"),
-    Reason.RATE_LIMITED: Row(TOO_MANY, None, "invalid_request"),
+    Reason.TARGET_REFUSED: Row(403, None, "invalid_target", OverMcp.RESULT),
+    Reason.RATE_LIMITED: Row(TOO_MANY, None, "invalid_request", OverMcp.RESULT),
 }
 
 REALM = 'Bearer realm="subgrant"'
