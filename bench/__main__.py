@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from bench import machine
+from bench import decisions, machine
 from bench.child import ROOT
 from bench.figures import absolutes, ratios
 from bench.rounds import STORES, Findings, Plan, measure
@@ -22,6 +22,11 @@ MAX_SECONDS: Final = 60
 READING: Final = """\
 Gateway divided by proxy: the median over the rounds, with the smallest and the largest pair of rounds. Fewer
 calls a second, or more of anything else, is worse. README.md says what each is."""
+
+
+DECISIONS: Final = """\
+Pure computation in one process, no store and no network: how many times as long as one Ed25519 verification it
+takes to judge arguments and to decide about a call under a chain, each link narrower than the one above."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,6 +56,12 @@ def _page(plan: Plan, findings: Findings) -> str:
         READING,
         "",
         *ratios(findings.cells),
+        "",
+        "## Decisions",
+        "",
+        DECISIONS,
+        "",
+        *decisions.lines(),
         "",
         "## This machine, now",
         "",

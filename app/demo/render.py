@@ -215,7 +215,16 @@ def _scope(grant: JsonObject) -> Iterator[str]:
     for tool in tools if isinstance(tools, list) else ():
         rules = constraints.get(str(tool)) if isinstance(constraints, dict) else None
         arguments = rules.items() if isinstance(rules, dict) else ()
-        yield f"{tool}({', '.join(_argument(name, rule) for name, rule in arguments)})"
+        yield f"{tool}({', '.join(_argument(name, rule) for name, rule in arguments)}){_shown(grant, str(tool))}"
+
+
+def _shown(grant: JsonObject, tool: str) -> str:
+    """What comes back of the tool's result, where that is not all."""
+    projection = grant.get("resultProjection")
+    paths = projection.get(tool) if isinstance(projection, dict) else None
+    if not isinstance(paths, list):
+        return ""
+    return f" -> {', '.join(str(path).rpartition('.')[2] for path in paths)}"
 
 
 def _argument(name: str, rule: JsonValue) -> str:
@@ -224,8 +233,8 @@ def _argument(name: str, rule: JsonValue) -> str:
             return f"{name} = {value}"
         case {"bind": "tenantId"}:
             return f"{name} = the grant's"
-        case {"prefix": start}:
-            return f"{name} = {start}..."
+        case {"resource": {"type": kind, "where": {"customerId": customer}}}:
+            return f"{name} = a {kind} of {customer} on record"
         case {"int": {"min": least, "max": most}}:
             return f"{name} {least}..{most}"
         case _:

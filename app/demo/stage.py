@@ -9,12 +9,15 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import aiohttp
 
 from app.core.strict_json import JsonObject, JsonValue
 from app.demo.processes import BILLING_HEADER, SUPPORT_AUDIENCE, Servers
+
+CASES_FILE: Final = Path(__file__).with_name("cases.json")
 
 ACME: Final = "acme"
 GLOBEX: Final = "globex"
@@ -247,6 +250,30 @@ BILLING_TOOLS: Final[Mapping[str, JsonObject]] = {
     },
 }
 
+POLICY: Final = """\
+permit (principal, action, resource);
+
+@id("nothing-is-paid-for-a-resolved-case")
+forbid (principal, action, resource == Tool::"billing/refund")
+when { context has resource && context.resource.hasTag("status") && context.resource.getTag("status") == "resolved" };
+"""
+"""What Acme holds every call to, whatever was granted."""
+
+POLICY_CASES: Final[list[JsonValue]] = [
+    {
+        "name": f"a refund for a case that is {status}",
+        "expect": expected,
+        "call": {
+            "server": "billing",
+            "tool": "refund",
+            "resource": {"type": "case", "id": "case_1"},
+            "attributes": {"case": {"case_1": {"status": status}}},
+        },
+    }
+    for status, expected in (("resolved", "deny"), ("open", "permit"))
+]
+"""What must come of it before it may be activated."""
+
 SUPERVISOR_LIMITS: Final[JsonObject] = {
     "audiences": ["support", "billing"],
     "allowedTools": ["support/case_search", "support/send_message", "billing/refund"],
@@ -263,6 +290,9 @@ async def set_up(http: aiohttp.ClientSession, servers: Servers) -> Stage:
     admin = Admin(api=api, client=await api.login(servers.admin_id, servers.admin_secret))
     await admin.make("tenants", {"tenantId": ACME, "name": "Acme"})
     await admin.make("tenants", {"tenantId": GLOBEX, "name": "Globex"})
+    await admin.make("resources", {"resources": _directory()})
+    policy = await admin.make("policies", {"tenantId": ACME, "text": POLICY, "cases": POLICY_CASES})
+    await admin.make(f"policies/{text(policy, 'version')}/activate?tenant={ACME}", {})
     return Stage(
         api=api,
         servers=servers,
@@ -272,6 +302,20 @@ async def set_up(http: aiohttp.ClientSession, servers: Servers) -> Stage:
         auditor=await admin.register(ACME, "auditor", "auditor", "audit:read"),
         outsider=await admin.register(GLOBEX, "globex-agent", "agent", "tools:call"),
     )
+
+
+def _directory() -> list[JsonValue]:
+    """Whose the cases are, in which state: the administrator's word, which no caller can change."""
+    cases = json.loads(CASES_FILE.read_text("utf-8"))["cases"]
+    return [
+        {
+            "tenantId": case["tenant"],
+            "type": "case",
+            "id": case["caseId"],
+            "attributes": {"customerId": case["customerId"], "status": case["status"]},
+        }
+        for case in cases
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ ROOT: Final[JsonObject] = {
         "support/case_search": ANY_CASE,
         "support/send_message": {"to": {"str": {"maxLength": 40}}, "text": {"str": {"maxLength": 2000}}},
         "billing/refund": {
-            "caseId": {"prefix": "case_"},
+            "caseId": {"resource": {"type": "case", "where": {"customerId": "c_42"}}},
             "customerId": {"str": {"minLength": 1, "maxLength": 40}},
             "amountCents": {"int": {"min": 1, "max": 50_000}},
         },
@@ -98,6 +98,16 @@ RESEARCH: Final[JsonObject] = {
             "customerId": {"eq": "c_42"},
             "limit": {"int": {"min": 1, "max": 5}},
         }
+    },
+    "resultProjection": {
+        "case_search": [
+            "$.cases[*].caseId",
+            "$.cases[*].issueCode",
+            "$.cases[*].status",
+            "$.cases[*].updatedOn",
+            "$.cases[*].notes[*].on",
+            "$.cases[*].notes[*].text",
+        ]
     },
     "maxToolCalls": 2,
     "maxSpendCents": 5,
@@ -200,6 +210,12 @@ def call(tool: str, arguments: JsonObject, *, server: str = "support", bearer: B
     return act
 
 
+def refund(case: str) -> Action:
+    """A refund under the supervisor's own grant."""
+    arguments = THE_REFUND | {"caseId": case}
+    return call("refund", arguments, server="billing", bearer=lambda stage: stage.grant("supervisor", "grant"))
+
+
 async def refund_directly(stage: Stage) -> Answer:
     """Past the gateway: the child's token in place of the gateway's key."""
     token = stage.token("research")
@@ -237,6 +253,11 @@ async def open_books(stage: Stage) -> Answer:
     return await stage.api.send("GET", f"{stage.servers.billing.url}/ledger", headers)
 
 
+async def read_catalogue(stage: Stage) -> Answer:
+    path = f"/v1/grants/{stage.grant('research', 'grantId')}/tools"
+    return await stage.api.get(path, stage.researcher.token)
+
+
 async def read_lineage(stage: Stage) -> Answer:
     path = f"/v1/grants/{stage.grant('supervisor', 'grantId')}/lineage"
     return await stage.api.get(path, stage.supervisor.token)
@@ -253,11 +274,27 @@ async def verify_log(stage: Stage) -> Answer:
 # --- what is found ----------------------------------------------------------------------------------------
 
 
-def find_note(stage: Stage, document: JsonObject) -> str | None:
-    """What the child reads holds an instruction that is not its supervisor's."""
+def find_note(stage: Stage, document: JsonObject) -> str:
+    """What the child reads holds an instruction that is not its supervisor's, and nobody's name or card."""
     notes = (note | {"caseId": case.get("caseId")} for case in _cases(document) for note in objects(case, "notes"))
     stage.planted_note = next((note for note in notes if INSTRUCTION in text(note, "text")), None)
-    return None if stage.planted_note else "no planted note"
+    if stage.planted_note is None:
+        return "no planted note"
+    personal = any({"customer", "payment"} & case.keys() for case in _cases(document))
+    return "names or cards" if personal else "no names, no cards"
+
+
+def look_at_tools(_stage: Stage, document: JsonObject) -> str:
+    """What the child's model is shown: how many tools, with how many arguments that it may choose."""
+    shown = objects(document, "tools")
+    choices = sum(len(_properties(tool)) for tool in shown)
+    return f"{len(shown)} tool, {choices} arguments"
+
+
+def _properties(tool: JsonObject) -> JsonObject:
+    schema = tool.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
 
 
 def sum_up(stage: Stage, document: JsonObject) -> str | None:
@@ -270,7 +307,7 @@ def sum_up(stage: Stage, document: JsonObject) -> str | None:
 
 
 def _summary_line(case: JsonObject) -> str:
-    return f"{text(case, 'updatedOn')}  {text(case, 'caseId')}  {_status(case):<21}{text(case, 'subject')}"
+    return f"{text(case, 'updatedOn')}  {text(case, 'caseId')}  {_status(case):<21}{text(case, 'issueCode')}"
 
 
 def _status(case: JsonObject) -> str:
@@ -343,11 +380,24 @@ ACTS: Final = (
             ),
             Step(SUPERVISOR, "delegates: cases of c_42, two calls", derive("research", RESEARCH), allowed("201")),
             Step(CHILD, "exchanges its grant for a token", exchange("research", _researcher), allowed()),
+            Step(
+                CHILD,
+                "looks at the tools it has",
+                then(read_catalogue, look_at_tools),
+                allowed(finding="1 tool, 2 arguments"),
+            ),
         ),
     ),
     Act(
         "The child starts work, and reads the planted note",
-        (Step(CHILD, "searches the cases of c_42", then(call("case_search", THE_CASES), find_note), allowed()),),
+        (
+            Step(
+                CHILD,
+                "searches the cases of c_42",
+                then(call("case_search", THE_CASES), find_note),
+                allowed(finding="no names, no cards"),
+            ),
+        ),
         shows=Exhibit.NOTE,
     ),
     Act(
@@ -454,6 +504,29 @@ ACTS: Final = (
         shows=Exhibit.SUMMARY,
     ),
     Act(
+        "The supervisor, which may refund, believes the note",
+        (
+            Step(
+                SUPERVISOR,
+                "refunds a case of globex",
+                refund("case_2031"),
+                refused(Reason.RESOURCE_OUT_OF_SCOPE, "403"),
+            ),
+            Step(
+                SUPERVISOR,
+                "refunds a case of another customer",
+                refund("case_1079"),
+                refused(Reason.RESOURCE_OUT_OF_SCOPE, "403"),
+            ),
+            Step(
+                SUPERVISOR,
+                "refunds a case that is resolved",
+                refund("case_1041"),
+                refused(Reason.POLICY_DENIED, "403"),
+            ),
+        ),
+    ),
+    Act(
         "Used up, cancelled, expired",
         (
             Step(
@@ -548,7 +621,7 @@ async def attempt(stage: Stage, step: Step) -> Outcome:
         return Outcome(decision=FAILED, reason=str(error) or type(error).__name__, code="")
     # What Globex is refused stands in the log of Globex.
     if answer.decision_id is not None and step.who != OUTSIDER:
-        stage.decisions[answer.decision_id] = answer.outcome.reason
+        stage.decisions[answer.decision_id] = None if answer.is_success else answer.outcome.reason
     return answer.outcome
 
 

@@ -14,7 +14,6 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Final, NoReturn
 
 import aiohttp
@@ -26,7 +25,8 @@ from mcp.server.mcpserver import MCPServer
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-CASES_FILE: Final = Path(__file__).with_name("cases.json")
+from app.demo.stage import CASES_FILE
+
 ALGORITHMS: Final = ("EdDSA", "ES256")
 FETCH_SECONDS: Final = 5
 

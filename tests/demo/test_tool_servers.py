@@ -21,7 +21,7 @@ from app.adapters.upstream import ToolUpstream
 from app.core.grant import ToolName
 from app.core.registry import HttpBinding, Transport
 from app.core.strict_json import JsonObject
-from app.demo.support_server import CASES_FILE
+from app.demo.stage import CASES_FILE
 from app.ports import Outcome, UpstreamAnswer, UpstreamRequest
 
 pytestmark = pytest.mark.anyio
