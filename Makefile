@@ -5,7 +5,7 @@ UV := 0.13.9
 
 # Two targets at once would set up the same environment twice.
 .NOTPARALLEL:
-.PHONY: help demo serve test check bench openapi lock clean moved
+.PHONY: help demo serve test check bench fuzz openapi lock clean moved
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -25,6 +25,9 @@ check: .venv/dev.stamp ## lint, format, types, layers, and the tests marked `gat
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo --no-cache
 	$(PY) -m pytest -q -m gate
+
+fuzz: .venv/dev.stamp ## grants and rules that nobody would write, for a minute or ARGS="--seconds 600"
+	$(PY) -m tests.fuzz $(ARGS)
 
 bench: .venv/dev.stamp ## the benchmarks
 	$(PY) -m bench $(ARGS)
