@@ -5,12 +5,12 @@ closed default (root) or what the parent has (child).
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from app.core.budget import Amount, least
 from app.core.constraints import ToolRule
-from app.core.decision import widenings
+from app.core.decision import MAX_DECISION_STEPS, widenings
 from app.core.grant import (
     MAX_LINEAGE,
     Audience,
@@ -27,9 +27,12 @@ from app.core.narrowing import Ground, Refusal, narrow_tool_rule, things_to_look
 from app.core.projection import Projection
 from app.core.reasons import Reason
 from app.core.resources import ResourceRef, Resources
+from app.core.steps import Steps
 
 NO_ARGUMENTS = ToolRule(arguments={}, open=False)
 ANY = "*"
+MAX_DERIVATION_STEPS = 200_000
+"""What all proofs of one derivation may take: about a second of the slowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,10 +158,7 @@ def attenuate(
     depth = parent.depth + 1 if redelegates else parent.depth
     if depth > parent.max_depth or len(chain.grants) >= MAX_LINEAGE:
         return Refusal("/maxDepth", Reason.DEPTH_EXCEEDED, "the delegation would be deeper than the parent allows")
-
-    def ground_of(server: ServerName) -> Ground:
-        return Ground(resources=(resources or {}).get(server, {}))
-
+    ground_of = _Grounds(resources=resources or {})
     tools = _narrow_tools(wish, parent, ground_of)
     if isinstance(tools, Refusal):
         return tools
@@ -191,6 +191,26 @@ def attenuate(
         projections=_narrow_projections(wish, parent, tools),
     )
     return _more_than_left(child, left) or _wider(child, parent, ground_of) or _without_life(child) or child
+
+
+@dataclass(slots=True, kw_only=True)
+class _Grounds:
+    """What the proofs of one derivation may rest on, tool by tool.
+
+    No tool may take more steps than a call has for its decision, or the grant could be made and never used; and
+    all of them together no more than an orchestrator may be kept waiting for.
+    """
+
+    resources: Mapping[ServerName, Resources]
+    left: int = MAX_DERIVATION_STEPS
+    _given: int = 0
+    _last: Steps = field(default_factory=lambda: Steps(left=0))
+
+    def __call__(self, server: ServerName) -> Ground:
+        self.left -= self._given - max(0, self._last.left)
+        self._given = max(0, min(self.left, MAX_DECISION_STEPS))
+        self._last = Steps(left=self._given)
+        return Ground(steps=self._last, resources=self.resources.get(server, {}))
 
 
 def _narrow_projections(wish: Wish, parent: Grant, tools: Collection[ToolRef]) -> Mapping[ToolRef, Projection]:

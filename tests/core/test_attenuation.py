@@ -1,6 +1,7 @@
 """Mint within a ceiling, derive within a parent: what is more is refused, what is left out is least."""
 
 from datetime import timedelta
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from app.core.decision import widenings
 from app.core.grant import MAX_LINEAGE, Grant, GrantChain, GrantId, ToolName, ToolRef
 from app.core.narrowing import Ground, Refusal
 from app.core.reasons import Reason
+from app.core.strict_json import JsonObject
 from tests.samples import (
     ACME,
     BILLING,
@@ -254,3 +256,26 @@ def test_whatever_is_derived_is_within_its_parent(parent: Grant, wish: Wish, as_
         assert not list(widenings(child, parent, ground_of=lambda _: Ground()))
         assert child.limit.within(left)
         assert child.not_before < child.expires_at <= parent.expires_at
+
+
+HARD: Final[JsonObject] = {"regex": "(a|b)*a(a|b){14}"}
+
+
+def test_a_proof_that_no_call_could_make_again_makes_no_grant() -> None:
+    parent = a_grant(tools={SEARCH: rule({"q": {"regex": "(a|b)*(a|b){9}"}})})
+    refusal = derived(a_chain(parent), Wish(tools={SEARCH: rule({"q": HARD})}))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason is Reason.NARROWING_UNPROVABLE
+
+
+def test_many_tools_together_take_no_longer_than_a_derivation_may() -> None:
+    refs = [ToolRef(SUPPORT.server, ToolName(f"t{number}")) for number in range(200)]
+    within: JsonObject = {f"a{number}": {"oneOf": [f"v{value}" for value in range(100)]} for number in range(20)}
+    narrower: JsonObject = {f"a{number}": {"oneOf": [f"v{value}" for value in range(99)]} for number in range(20)}
+    of_parent, of_child = rule(within), rule(narrower)
+    parent = a_grant(tools=dict.fromkeys(refs, of_parent))
+    few, many = (Wish(tools=dict.fromkeys(some, of_child)) for some in (refs[:20], refs))
+    assert isinstance(derived(a_chain(parent), few), Grant)
+    refusal = derived(a_chain(parent), many)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason is Reason.NARROWING_UNPROVABLE

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal as Exact
 from typing import Final
 
@@ -64,9 +64,13 @@ class OneOf(Constraint):
 
     kind = "oneOf"
     values: tuple[Scalar, ...]
+    _held: frozenset[Scalar] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_held", frozenset(self.values))
 
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
-        if typed(value) in self.values:
+        if typed(value) in self._held:
             return None
         return at.outside(f"must be one of the {len(self.values)} values that the grant names")
 
