@@ -137,8 +137,9 @@ class Maker:
         return None
 
     def _wrapped(self, document: Json) -> Json:
-        for _ in range(self.chance.choice((1, 2, 9))):
-            document = {self.pick(("allOf", "anyOf")): [document] * self.chance.choice((0, 1, 2, 3))}
+        levels, widest = self.pick(((1, 3), (2, 3), (9, 1)))
+        for _ in range(levels):
+            document = {self.pick(("allOf", "anyOf")): [document] * self.chance.randint(0, widest)}
         return document
 
     def raw(self, document: Json) -> bytes:
