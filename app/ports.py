@@ -507,9 +507,10 @@ class SchemaValidator(Protocol):
 class PolicyQuestion:
     """One call as policies may see it: what the server knows, and nothing that the caller claims but its address.
 
-    `attributes` is what the directory has of the things that bear on the call: the named `resource`, and
-    ("subject", …), ("run", …), ("client", …), ("tool", "server/tool"), ("tool-server", …), ("tenant", …). A call
-    that names several resources is asked about once for each.
+    `attributes` is what the directory has of what stands around the call: ("subject", …), ("run", …), ("client", …),
+    ("tool", "server/tool"), ("tool-server", …), ("tenant", …). `resource_attributes` is what is on record of the
+    named `resource`, with the directory or with the tool server; a call that names several is asked about once for
+    each. The two are kept apart, so that a tool server's record never describes who calls.
     """
 
     tenant_id: str
@@ -531,6 +532,7 @@ class PolicyQuestion:
     now: datetime
     source_ip: str | None
     resource: ResourceRef | None
+    resource_attributes: Attributes
     attributes: Mapping[ResourceRef, Attributes]
 
 

@@ -322,7 +322,7 @@ def _entities(question: PolicyQuestion) -> list[dict[str, Any]]:
     ]
     if question.resource is not None:
         thing: JsonObject = {"type": question.resource.type, "id": question.resource.id}
-        entities.append(_entity("Resource", _joined(*question.resource), _tags(known, *question.resource), thing))
+        entities.append(_entity("Resource", _joined(*question.resource), _tags_of(question.resource_attributes), thing))
     return entities
 
 
@@ -362,7 +362,10 @@ def _entity(
 
 
 def _tags(known: Mapping[ResourceRef, Attributes], kind: str, id_: str) -> JsonObject:
-    attributes = known.get(ResourceRef(kind, id_), {})
+    return _tags_of(known.get(ResourceRef(kind, id_), {}))
+
+
+def _tags_of(attributes: Attributes) -> JsonObject:
     if len(attributes) > MAX_ATTRIBUTES:
         raise _Unfit
     return {_text(name): _text(_spelt(value)) for name, value in attributes.items()}

@@ -293,7 +293,7 @@ async def lineage(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> 
 
 @router.get("/{grant_id}/tools", summary="The grant's tools, as a model may be shown them")
 async def tools(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> CatalogueDocument:
-    """Input schemas are narrowed to what the whole chain allows; what a call would be refused for is not there."""
+    """Input schemas are narrowed to what the whole chain allows. What policies and budgets say is known at the call."""
     listed = allowed(await list_tools(world, caller, GrantId(grant_id)))
     return CatalogueDocument(grant_id=grant_id, tools=[ListedToolDocument.of(tool) for tool in listed])
 

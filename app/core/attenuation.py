@@ -4,13 +4,14 @@ Nothing is ever clamped: who asks for more than there is learns that it is more.
 closed default (root) or what the parent has (child).
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain as chained
 
 from app.core.budget import Amount, least
 from app.core.constraints import ToolRule
-from app.core.decision import MAX_DECISION_STEPS, widenings
+from app.core.decision import MAX_DECISION_STEPS, MAX_THINGS, at_most, widenings
 from app.core.grant import (
     MAX_LINEAGE,
     Audience,
@@ -31,8 +32,8 @@ from app.core.steps import Steps
 
 NO_ARGUMENTS = ToolRule(arguments={}, open=False)
 ANY = "*"
-MAX_DERIVATION_STEPS = 200_000
-"""What all proofs of one derivation may take: about a second of the slowest."""
+MAX_DERIVATION_STEPS = 100_000
+"""What all proofs of one derivation may take: half a second of the slowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +124,11 @@ def mint(
 
 def things_to_ask_about(wish: Wish, parent: Grant) -> Mapping[ServerName, frozenset[ResourceRef]]:
     """Whose record the proof of a child needs: what the wish lists where the parent asks whose it is."""
-    asked: dict[ServerName, frozenset[ResourceRef]] = {}
+    listed: dict[ServerName, list[Iterator[ResourceRef]]] = {}
     for ref, rule in (wish.tools or {}).items():
         if rule is not None and ref in parent.tools:
-            listed = things_to_look_up(rule, parent.tools[ref])
-            asked[ref.server] = asked.get(ref.server, frozenset()).union(listed)
+            listed.setdefault(ref.server, []).append(things_to_look_up(rule, parent.tools[ref]))
+    asked = {server: at_most(MAX_THINGS, chained.from_iterable(refs)) for server, refs in listed.items()}
     return {server: refs for server, refs in asked.items() if refs}
 
 

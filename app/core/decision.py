@@ -4,10 +4,10 @@ Pure: everything that had to be looked up stands in the arguments. Every link of
 again, and so is the relation of each link to its parent, so that a fault at mint can never widen a call.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from app.core.budget import Amount, Budget, Price
 from app.core.constraints import Objection, ToolRule, check_arguments, fill_bindings, flaw_in
@@ -88,7 +88,7 @@ class Deny:
 REVOKED = "revoked"
 
 MAX_DECISION_STEPS = 30_000
-"""What all links together may take to judge one call: a fraction of a second, however a grant was built."""
+"""What all links together may take to judge one call: well under a second, however a grant was built."""
 
 
 def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now: datetime) -> Allow | Deny:
@@ -121,7 +121,9 @@ def things_named(chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
     """The things that the call's arguments name, by any link's rule; nothing where that takes too long to tell."""
     arguments, steps = effective_arguments(chain, call), Steps(left=MAX_DECISION_STEPS)
     try:
-        return frozenset(ref for rule in _rules(chain, call.ref) for ref in rule.resources(arguments, steps))
+        return at_most(
+            MAX_THINGS, (ref for rule in _rules(chain, call.ref) for ref in rule.resources(arguments, steps))
+        )
     except OutOfSteps:
         return frozenset()
 
@@ -129,12 +131,17 @@ def things_named(chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
 def things_to_ask_about(chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
     """Whose record the decision needs: what the arguments name, and what the proof of each link rests on.
 
-    Nothing where it would be too much: what is not looked up is out of scope.
+    What would be too much is not looked up, and so out of scope.
     """
-    rules = _rules(chain, call.ref)
+    rules, named = _rules(chain, call.ref), things_named(chain, call)
     listed = (ref for parent, child in pairwise(rules) for ref in things_to_look_up(child, parent))
-    asked = things_named(chain, call).union(listed)
-    return asked if len(asked) <= MAX_THINGS else frozenset()
+    return named | at_most(MAX_THINGS - len(named), listed)
+
+
+def at_most(limit: int, refs: Iterable[ResourceRef]) -> frozenset[ResourceRef]:
+    """These things if they are so few, else none of them."""
+    few = frozenset(islice(refs, limit + 1)) if limit >= 0 else frozenset()
+    return few if len(few) <= limit else frozenset()
 
 
 def _rules(chain: GrantChain, ref: ToolRef) -> list[ToolRule]:

@@ -56,6 +56,9 @@ from app.core.steps import OutOfSteps, Steps
 from app.core.strict_json import MAX_SAFE_INTEGER, point
 from app.core.urls import url_within
 
+VALUES_A_STEP: Final = 16
+"""How many values of a set are compared for one step."""
+
 Conjunction: TypeAlias = tuple[Constraint, ...]
 """Simple constraints that a value must all be within. Never empty."""
 
@@ -94,8 +97,13 @@ def rule_within(child: ToolRule, parent: ToolRule, ground: Ground | None = None)
 
 
 def things_to_look_up(child: ToolRule, parent: ToolRule) -> Iterator[ResourceRef]:
-    """The things that a proof must know about: those that the child lists where the parent asks whose they are."""
+    """The things that a proof must know about: those that the child lists where the parent asks whose they are.
+
+    There may be very many: whoever asks stops where it is enough.
+    """
     for name in {*child.arguments, *parent.arguments}:
+        if child.of(name) == parent.of(name):
+            continue  # nothing to prove
         asked, listed = everything_in(parent.of(name).constraint), everything_in(child.of(name).constraint)
         types = {constraint.type for constraint in asked if isinstance(constraint, Resource)}
         lists = [_LISTS[type(constraint)](constraint) for constraint in listed if types and type(constraint) in _LISTS]
@@ -205,8 +213,16 @@ def _atom_within(child: Constraint, parent: Constraint, ground: Ground) -> Refus
 
 def _finite(atoms: Conjunction, ground: Ground) -> list[Scalar] | None:
     """The values that satisfy all atoms where one atom lists its values, else None."""
-    listed = next((_LISTS[type(atom)](atom) for atom in atoms if type(atom) in _LISTS), None)
-    return None if listed is None else [value for value in listed if _allowed(value, atoms, ground)]
+    listed = next((atom for atom in atoms if type(atom) in _LISTS), None)
+    if listed is None:
+        return None
+    others = tuple(atom for atom in _timeless(atoms) if atom is not listed)
+    return [value for value in _LISTS[type(listed)](listed) if _allowed(value, others, ground)]
+
+
+def _timeless(atoms: Conjunction) -> Conjunction:
+    """Those that judge a value alike at any time: what a record has today, it may not have at the call."""
+    return tuple(atom for atom in atoms if not isinstance(atom, Resource | Bind))
 
 
 _LISTS: Final[Mapping[type[Constraint], Callable[[Any], tuple[Scalar, ...]]]] = {
@@ -216,7 +232,10 @@ _LISTS: Final[Mapping[type[Constraint], Callable[[Any], tuple[Scalar, ...]]]] = 
 }
 
 
-def _values_within(values: Iterable[Scalar], parent: Constraint, ground: Ground) -> Refusal | None:
+def _values_within(values: Sequence[Scalar], parent: Constraint, ground: Ground) -> Refusal | None:
+    if isinstance(parent, OneOf):
+        ground.steps.take(len(values) // VALUES_A_STEP)
+        return None if parent.holds(values) else _wider("a value is outside the parent's oneOf")
     if all(_allowed(value, (parent,), ground) for value in values):
         return None
     return _wider(f"a value is outside the parent's {parent.kind}")
@@ -230,6 +249,7 @@ def _allowed(value: Scalar, atoms: Conjunction, ground: Ground) -> bool:
 
 def _still_to_exclude(atoms: Conjunction, parent: NotOneOf, ground: Ground) -> NotOneOf:
     """The parent without those of its values that the child excludes already, by whichever atom."""
+    atoms = _timeless(atoms)
     return replace(parent, values=tuple(value for value in parent.values if _allowed(value, atoms, ground)))
 
 

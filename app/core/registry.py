@@ -18,6 +18,9 @@ from app.core.strict_json import JsonObject
 
 PLATFORM_TENANT = TenantId("platform")
 
+DESCRIBED_TYPES: Final = frozenset({"tenant", "subject", "run", "client", "tool-server", "tool"})
+"""The types under which the directory describes what stands around a call: no tool server's word counts for them."""
+
 _NOT_CREDENTIALS: Final = frozenset(
     {
         "accept", "accept-charset", "accept-encoding", "connection", "content-encoding", "content-length",

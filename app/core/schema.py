@@ -5,10 +5,10 @@ exceptions, since JSON Schema can't say everything: `EXCEPTIONS` lists them. A b
 all; the gateway fills it in.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from app.core.addresses import host_schema_pattern
+from app.core.addresses import host_schema_pattern, literal
 from app.core.kinds import (
     MAX_PATH_CHARS,
     Absent,
@@ -40,6 +40,7 @@ from app.core.kinds import (
     Suffix,
     ToolRule,
     Url,
+    everything_in,
     spell_decimal,
 )
 from app.core.languages import Language, ending_with, pattern_of, starting_with
@@ -49,9 +50,9 @@ from app.core.urls import url_schema_pattern
 EXCEPTIONS: Final[Mapping[str, str]] = {
     "strings": "normalisation form C and lone surrogates",
     "numbers": "integers beyond ±(2^53-1)",
-    "decimal": "how many digits a number has after the point; bounds where a string spells it",
-    "path": "the length of a path in characters is told, that it is normalised is not",
-    "url": "parts of what makes a URL canonical",
+    "decimal": "how many digits a number has after the point; bounds and a negative zero where a string spells it",
+    "host": "below a name, how long a host is in all, and what its Punycode means",
+    "url": "parts of what makes a URL canonical; of several schemes, which port is whose",
     "cidr": "whether an address is in the network",
     "resource": "what is on record",
     "bind": "not shown, and filled in",
@@ -65,36 +66,76 @@ def narrowed_schema(schema: JsonObject, rule: ToolRule) -> JsonObject:
     Kept are what the tool says of each argument that may be given, and its definitions. What it says of several
     arguments together is left out, since it could speak of one that is not shown; the gateway holds calls to it.
     """
-    own = _object(schema.get("properties"))
+    definitions = _definitions(schema)
+    own = {name: _standing(words, definitions) for name, words in _object(schema.get("properties")).items()}
     allowed = rule_schema(rule)
-    shown = {name: _both(own.get(name), narrowed) for name, narrowed in _object(allowed["properties"]).items()}
+    narrowed = _object(allowed["properties"])
+    shown = {name: _both(_sayable(own.get(name), rule.of(name)), words) for name, words in narrowed.items()}
     if rule.open:
-        bound = {name for name, argument in rule.arguments.items() if isinstance(argument.constraint, Bind)}
-        shown = {name: member for name, member in own.items() if name not in bound} | shown
+        shown = {name: words for name, words in own.items() if not _is_bound(rule.of(name).constraint)} | shown
     required = {*_names(schema.get("required"))} & shown.keys() | {*_names(allowed.get("required"))}
-    definitions: JsonObject = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
     needed: JsonObject = {"required": [*sorted(required)]} if required else {}
-    return {**definitions, **allowed, "properties": shown, **needed}
+    dialect: JsonObject = {"$schema": schema["$schema"]} if "$schema" in schema else {}
+    return {**dialect, **definitions, **allowed, "properties": shown, **needed}
+
+
+def _definitions(schema: JsonObject) -> JsonObject:
+    """What the tool defines once, where it leads to nothing but more of it: the rest of its schema is not kept."""
+    found: JsonObject = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+    return found if _standing(found, found) is found else {}
+
+
+def _standing(words: JsonValue, definitions: JsonObject) -> JsonValue:
+    """The same words where they mean the same in another document with these definitions, else none."""
+    inside = tuple(f"#/{name}/" for name in definitions)
+    return words if all(reference.startswith(inside) for reference in _references(words)) else {}
+
+
+def _references(words: JsonValue) -> Iterator[str]:
+    pending = [words]
+    while pending:
+        part = pending.pop()
+        pending += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        if isinstance(part, dict) and isinstance(part.get("$ref"), str):
+            yield str(part["$ref"])
+
+
+def _sayable(own: JsonValue, argument: ArgumentRule) -> JsonValue:
+    """What the tool says of an argument; not what it says of the parts of one in which something is bound."""
+    hides = any(map(_is_bound, everything_in(argument.constraint)))
+    return _headings(own) if hides and isinstance(own, dict) else own
 
 
 def _both(own: JsonValue, narrowed: JsonValue) -> JsonValue:
     """A schema for what fits both: one object where they speak of different things."""
+    if own is False or narrowed is False:
+        return False
     if not isinstance(own, dict) or not isinstance(narrowed, dict):
         return narrowed
     common = own.keys() & narrowed.keys()
-    if all(own[name] == narrowed[name] for name in common) and not own.keys() & _REACHING:
+    if own.keys() <= _INDEPENDENT and all(own[name] == narrowed[name] for name in common):
         return own | narrowed
-    said: JsonObject = {name: own[name] for name in ("title", "description") if name in own}
-    return {**said, "allOf": [own, narrowed]}
+    return {**_headings(own), "allOf": [own, narrowed]}
 
 
-_REACHING: Final = frozenset({"$ref", "additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems"})
-"""Keywords whose meaning depends on those beside them."""
+def _headings(own: JsonObject) -> JsonObject:
+    return {name: own[name] for name in ("title", "description") if name in own}
+
+
+_INDEPENDENT: Final = frozenset(
+    {
+        *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"),
+        *("type", "enum", "const", "format", "multipleOf", "minimum", "maximum", "exclusiveMinimum"),
+        *("exclusiveMaximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "uniqueItems"),
+        *("minProperties", "maxProperties", "required", "propertyNames", "anyOf", "oneOf", "not"),
+    }
+)
+"""Keywords that mean the same whatever stands beside them; `items` does not, nor does a `$ref` before 2019."""
 
 
 def rule_schema(rule: ToolRule) -> JsonObject:
     """The schema of the arguments, or of an object's members, that a rule allows."""
-    shown = {name: argument for name, argument in rule.arguments.items() if not isinstance(argument.constraint, Bind)}
+    shown = {name: argument for name, argument in rule.arguments.items() if not _is_bound(argument.constraint)}
     properties: JsonObject = {name: _argument_schema(argument) for name, argument in shown.items()}
     required: list[JsonValue] = [name for name, argument in sorted(shown.items()) if not argument.allows_absence]
     if not rule.open:
@@ -102,6 +143,12 @@ def rule_schema(rule: ToolRule) -> JsonObject:
     closed: JsonObject = {} if rule.open else {"additionalProperties": False}
     needed: JsonObject = {"required": required} if required else {}
     return {"type": "object", "properties": properties, **needed, **closed}
+
+
+def _is_bound(constraint: Constraint) -> bool:
+    """Whether the value is a field of the grant, whatever else it must be."""
+    met = constraint.clauses if isinstance(constraint, AllOf) else ()
+    return isinstance(constraint, Bind) or any(map(_is_bound, met))
 
 
 def _argument_schema(argument: ArgumentRule) -> JsonValue:
@@ -149,13 +196,8 @@ _SEGMENT: Final = (
 def _path(path: Path) -> JsonObject:
     stem = path.root.removesuffix("/")
     below = f"(/{_SEGMENT})+"
-    pattern = f"^{_literally(stem)}({below})?$" if stem else f"^(/|{below})$"
+    pattern = f"^{literal(stem)}({below})?$" if stem else f"^(/|{below})$"
     return {"type": "string", "pattern": pattern, "maxLength": MAX_PATH_CHARS}
-
-
-def _literally(text: str) -> str:
-    """A pattern for exactly this text."""
-    return pattern_of(starting_with(text)).removeprefix("^")
 
 
 def _url(url: Url) -> JsonObject:

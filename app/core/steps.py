@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-MAX_STEPS: Final = 100_000  # constraints evaluated, or states of an automaton seen, for one call or one proof
+MAX_STEPS: Final = 100_000  # constraints evaluated, or states of an automaton seen, where nobody says less
 
 
 class OutOfSteps(Exception):

@@ -4,19 +4,19 @@ Knows what of a call policies may see. What they make of it is the engine's matt
 made without it is the core's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.core.decision import Call, things_named
 from app.core.grant import POLICY_V0, GrantChain
 from app.core.registry import Registration
-from app.core.resources import Attributes, ResourceRef, Resources
+from app.core.resources import ResourceRef, Resources
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import PolicyQuestion, Transaction
 from app.usecases.find_facts import Known, Verdict, verdicts_on
 from app.usecases.world import Caller, World
 
-MAX_QUESTIONS = 32
+MAX_QUESTIONS = 16
 """How many things one call may name where policies are asked about each: beyond, none of them permits it."""
 
 MAX_EVIDENCE = 16
@@ -75,15 +75,10 @@ async def ask_policies(
         return opinion
     about = await tx.directory.look_up(chain.leaf.tenant_id, _around(chain, call, caller))
     questions = [
-        _question(world, caller, chain, call, registration, thing, _attributes(about, resources, thing))
-        for thing in (*named,) or (None,)
+        _question(world, caller, chain, call, registration, thing, resources, about) for thing in (*named,) or (None,)
     ]
     verdicts = verdicts_on(known, chain.leaf.tenant_id, asked, questions)
     return Opinion(active=active, asked=asked, verdicts=verdicts)
-
-
-def _attributes(about: Resources, resources: Resources, thing: ResourceRef | None) -> Mapping[ResourceRef, Attributes]:
-    return {**about, **({thing: resources[thing]} if thing is not None and thing in resources else {})}
 
 
 def _around(chain: GrantChain, call: Call, caller: Caller) -> frozenset[ResourceRef]:
@@ -108,7 +103,8 @@ def _question(
     call: Call,
     registration: Registration,
     thing: ResourceRef | None,
-    attributes: Mapping[ResourceRef, Attributes],
+    resources: Resources,
+    about: Resources,
 ) -> PolicyQuestion:
     leaf, tool = chain.leaf, registration.tool
     assert tool is not None, "policies are asked about tools that there are"
@@ -132,5 +128,6 @@ def _question(
         now=world.clock(),
         source_ip=caller.address,
         resource=thing,
-        attributes=attributes,
+        resource_attributes={} if thing is None else resources.get(thing, {}),
+        attributes=about,
     )

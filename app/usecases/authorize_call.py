@@ -19,7 +19,7 @@ from app.ports import Transaction
 from app.usecases.ask_policies import Opinion, ask_policies
 from app.usecases.delegation_evidence import grant_refs
 from app.usecases.failures import Denied
-from app.usecases.find_facts import Known, resources_for, with_facts
+from app.usecases.find_facts import Known, resolver_url, resources_for, with_facts
 from app.usecases.load_chain import Lineage, load_lineage, window_limits
 from app.usecases.read_wish import resolve_audience
 from app.usecases.world import Caller, World, digest, evidence
@@ -215,7 +215,7 @@ async def _weigh(
         accounts=accounts,
         registration=registration,
         opinion=opinion,
-        unanswered=server in known.unanswered,
+        unanswered=_was_silent(registration, known),
         verdict=decide(chain, call, accounts, facts, now),
         arguments_digest=digest(world, caller.tenant_id, canonical(proposed.arguments)),
     )
@@ -243,6 +243,10 @@ def _credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
 def _takes_grants(world: World, registration: Registration) -> bool:
     tenant = registration.tenant
     return world.rules.allow_grant_bearer and tenant is not None and tenant.allow_grant_bearer
+
+
+def _was_silent(registration: Registration, known: Known) -> bool:
+    return registration.server is not None and resolver_url(registration.server) in known.unanswered
 
 
 def _price(registration: Registration) -> Price | None:

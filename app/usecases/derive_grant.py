@@ -1,6 +1,6 @@
 """Derive a child from a grant: the one place where a node is added below another, for REST and OAuth alike."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -9,12 +9,12 @@ from app.core.budget import Amount
 from app.core.grant import ClientId, Grant, GrantChain, GrantId, RunId, ServerName, extended
 from app.core.narrowing import Refusal
 from app.core.reasons import Reason
-from app.core.registry import Client, Scope
-from app.core.resources import Resources
+from app.core.registry import Client, Scope, ToolServer
+from app.core.resources import ResourceRef, Resources
 from app.ports import Transaction
 from app.usecases.delegation_evidence import creation_events, record_refusal
 from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound
-from app.usecases.find_facts import Known, resources_for, with_facts
+from app.usecases.find_facts import Known, Wanting, resources_for, with_facts
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import SignedGrant, active_client, refusal_of, sized
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
@@ -182,9 +182,15 @@ async def add_node(
 async def _resources(tx: Transaction, known: Known, wish: Wish, parent: Grant) -> Mapping[ServerName, Resources]:
     """What is on record, by tool server, of what the proof has to know."""
     found: dict[ServerName, Resources] = {}
+    wanted: list[tuple[ToolServer, Collection[ResourceRef]]] = []
     for name, refs in things_to_ask_about(wish, parent).items():
         server = await tx.registry.server(parent.tenant_id, name)
-        found[name] = await resources_for(tx, known, parent.tenant_id, server, refs)
+        try:
+            found[name] = await resources_for(tx, known, parent.tenant_id, server, refs)
+        except Wanting as wanting:
+            wanted.extend(wanting.things)
+    if wanted:
+        raise Wanting(parent.tenant_id, things=wanted)
     return found
 
 

@@ -5,13 +5,12 @@ lacks (`Wanting`), its transaction ends without a trace, the facts are gathered,
 everything anew, and takes a fact only for exactly what it asks about then.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from app.core.grant import POLICY_V0, ServerName, TenantId
+from app.core.grant import POLICY_V0, TenantId
 from app.core.registry import ToolServer
 from app.core.resources import Attributes, ResourceRef, Resources
 from app.ports import PolicyAnswer, PolicyQuestion, ResolveRequest, StoreUnavailable, Transaction, UpstreamFailed
@@ -42,10 +41,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What was found out so far. A thing that its tool server does not have on record is None."""
+    """What was found out so far. A thing that its tool server does not have on record is None.
 
-    things: Mapping[tuple[ServerName, ResourceRef], Attributes | None] = field(default_factory=dict)
-    unanswered: frozenset[ServerName] = frozenset()
+    Tool servers are known by the URL of their resolver: what another one said is no answer.
+    """
+
+    things: Mapping[tuple[str, ResourceRef], Attributes | None] = field(default_factory=dict)
+    unanswered: frozenset[str] = frozenset()
     verdicts: Sequence[Verdict] = ()
 
 
@@ -56,14 +58,12 @@ class Wanting(Exception):
         self,
         tenant_id: TenantId,
         *,
-        server: ToolServer | None = None,
-        things: Collection[ResourceRef] = (),
+        things: Iterable[tuple[ToolServer, Collection[ResourceRef]]] = (),
         questions: Iterable[tuple[str, PolicyQuestion]] = (),
     ) -> None:
         super().__init__("facts are wanting")
         self.tenant_id = tenant_id
-        self.server = server
-        self.things = things
+        self.things = tuple(things)
         self.questions = tuple(questions)
 
 
@@ -79,9 +79,11 @@ async def with_facts(world: World, attempt: Callable[[Known], Awaitable[T]]) -> 
 
 
 async def _found_out(world: World, known: Known, wanting: Wanting) -> Known:
-    if wanting.server is not None:
-        return await _asked_resolver(world, known, wanting.server, wanting.things)
-    return replace(known, verdicts=await _asked_policies(world, wanting.tenant_id, wanting.questions))
+    for server, refs in wanting.things:
+        known = await _asked_resolver(world, known, server, refs)
+    if wanting.questions:
+        known = replace(known, verdicts=await _asked_policies(world, wanting.tenant_id, wanting.questions))
+    return known
 
 
 # --- whose things are --------------------------------------------------------------------------------------
@@ -91,31 +93,46 @@ async def resources_for(
     tx: Transaction, known: Known, tenant_id: TenantId, server: ToolServer | None, refs: Collection[ResourceRef]
 ) -> Resources:
     """What is on record of these things for calls to a tool server. Raises Wanting for what only that server knows."""
-    resolver = None if server is None else server.resolver
-    elsewhere = {ref for ref in refs if resolver is not None and ref.type in resolver.types}
+    url = None if server is None else resolver_url(server)
+    elsewhere = frozenset(ref for ref in refs if server is not None and _is_elsewhere(server, ref))
     own = [ref for ref in refs if ref not in elsewhere]
     found = dict(await tx.directory.look_up(tenant_id, own)) if own else {}
     if not elsewhere:
         return found
     assert server is not None, "what is on record elsewhere is on record there"
-    if not all((server.name, ref) in known.things for ref in elsewhere):
-        raise Wanting(tenant_id, server=server, things=elsewhere)
-    there = {ref: known.things[server.name, ref] for ref in elsewhere}
+    assert url is not None, "and there it is asked about"
+    if not all((url, ref) in known.things for ref in elsewhere):
+        raise Wanting(tenant_id, things=[(server, elsewhere)])
+    there = {ref: known.things[url, ref] for ref in elsewhere}
     return found | {ref: attributes for ref, attributes in there.items() if attributes is not None}
+
+
+def _is_elsewhere(server: ToolServer, ref: ResourceRef) -> bool:
+    return server.resolver is not None and ref.type in server.resolver.types
+
+
+def resolver_url(server: ToolServer) -> str | None:
+    """Where a tool server is asked whose its things are; None where the directory says so."""
+    origin = urlsplit(server.endpoint)
+    return None if server.resolver is None else f"{origin.scheme}://{origin.netloc}{server.resolver.path}"
 
 
 async def _asked_resolver(world: World, known: Known, server: ToolServer, refs: Collection[ResourceRef]) -> Known:
     """What a tool server says of its things. Where it does not say, they belong to nobody."""
-    found, unanswered = await _resolved(world, server, refs)
-    things = {(server.name, ref): found.get(ref) for ref in refs}
-    silent = {server.name} if unanswered else set[ServerName]()
+    url = resolver_url(server)
+    assert url is not None, "only a tool server with a resolver is asked"
+    found, unanswered = await _resolved(world, server, url, refs)
+    things = {(url, ref): found.get(ref) for ref in refs}
+    silent = {url} if unanswered else set[str]()
     return replace(known, things={**known.things, **things}, unanswered=known.unanswered | silent)
 
 
-async def _resolved(world: World, server: ToolServer, refs: Collection[ResourceRef]) -> tuple[Resources, bool]:
+async def _resolved(
+    world: World, server: ToolServer, url: str, refs: Collection[ResourceRef]
+) -> tuple[Resources, bool]:
     assert server.resolver is not None, "only a tool server with a resolver is asked"
-    now, url = world.clock(), _resolver_url(server, server.resolver.path)
-    remembered = {ref: world.resolved.get((server.tenant_id, url, ref), now) for ref in refs}
+    now, seconds = world.clock(), server.resolver.cache_seconds
+    remembered = {ref: world.resolved.get((server.tenant_id, url, ref), now, seconds) for ref in refs}
     missing = tuple(sorted(ref for ref, entry in remembered.items() if entry is None))
     entries = {ref: entry.attributes for ref, entry in remembered.items() if entry is not None}
     found = {ref: attributes for ref, attributes in entries.items() if attributes is not None}
@@ -134,14 +151,8 @@ async def _resolved(world: World, server: ToolServer, refs: Collection[ResourceR
     except UpstreamFailed:
         return found, True
     for ref in missing:
-        key = (server.tenant_id, url, ref)
-        world.resolved.put(key, answer.get(ref), now, server.resolver.cache_seconds)
+        world.resolved.put((server.tenant_id, url, ref), answer.get(ref), now)
     return {**found, **answer}, False
-
-
-def _resolver_url(server: ToolServer, path: str) -> str:
-    origin = urlsplit(server.endpoint)
-    return f"{origin.scheme}://{origin.netloc}{path}"
 
 
 # --- what policies say -------------------------------------------------------------------------------------
@@ -172,7 +183,9 @@ async def _asked_policies(
         policy = policies[version]
         answer = PolicyAnswer(permitted=False, errors=(MISSING_VERSION,))
         if policy is not None:
-            answer = await world.policies.answer(policy.text, question)
+            async with world.policy_shares.share(tenant_id):
+                answer = await world.policies.answer(policy.text, question)
         return Verdict(version=version, question=question, answer=answer)
 
-    return list(await asyncio.gather(*(verdict(version, question) for version, question in asked)))
+    # One after the other: a call takes no more of the engine than one place.
+    return [await verdict(version, question) for version, question in asked]

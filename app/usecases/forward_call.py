@@ -219,6 +219,8 @@ async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
     cost = _cost(reserved, answer)
     redacted = _redacted(answer, reserved.request)
     shown = replace(redacted, result=_shown(reserved.weighed, redacted.result, redacted.outcome))
+    if redacted.outcome is Outcome.TOOL_ERROR and projections(reserved.weighed.chain, reserved.weighed.call.ref):
+        shown = replace(shown, detail=None)  # it may repeat what the tool said
     return await _settle_durably(world, caller, reserved, shown, cost)
 
 

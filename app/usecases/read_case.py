@@ -49,6 +49,7 @@ _DEFAULT: Final = PolicyQuestion(
     now=DEFAULT_TIME,
     source_ip=None,
     resource=None,
+    resource_attributes={},
     attributes={},
 )
 
@@ -65,9 +66,15 @@ def read_case(call: JsonObject, tenant_id: TenantId, pointer: str = "") -> Polic
         field, read = _MEMBERS[name]
         said[field] = read(value, point(pointer, name))
     question = replace(_DEFAULT, tenant_id=tenant_id, **_implied(said), **said)
-    for type_, id_ in sorted(question.attributes.keys() - _around(question)):
+    around, named = _around(question), set[ResourceRef]() if question.resource is None else {question.resource}
+    # A case with a misspelt id would pass for the wrong reason.
+    for type_, id_ in sorted(question.attributes.keys() - around - named):
         raise Malformed(point(point(f"{pointer}/attributes", type_), id_), "describes nothing that is in this call")
-    return question
+    return replace(
+        question,
+        resource_attributes={} if question.resource is None else question.attributes.get(question.resource, {}),
+        attributes={ref: attributes for ref, attributes in question.attributes.items() if ref in around},
+    )
 
 
 def _implied(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,9 +90,8 @@ def _implied(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _around(question: PolicyQuestion) -> set[ResourceRef]:
-    """All that an administrator may have described: a case with a misspelt id would pass for the wrong reason."""
-    named = set[ResourceRef]() if question.resource is None else {question.resource}
-    return named | {
+    """What stands around every call: all of it an administrator may have described."""
+    return {
         ResourceRef("tenant", question.tenant_id),
         ResourceRef("subject", question.subject),
         ResourceRef("run", question.run_id),

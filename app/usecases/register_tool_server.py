@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from app.core.grant import ServerName, TenantId
-from app.core.registry import Credential, CredentialType, Resolver, ToolServer, may_carry_credential
+from app.core.registry import DESCRIBED_TYPES, Credential, CredentialType, Resolver, ToolServer, may_carry_credential
 from app.core.resource_rules import type_flaw
 from app.ports import AlreadyExists, Transaction, Vault
 from app.usecases.administration import (
@@ -277,6 +277,8 @@ def _check_resolver(resolver: Resolver | None) -> None:
     for index, type_ in enumerate(resolver.types):
         if (flaw := type_flaw(type_)) is not None:
             raise Malformed(f"/resolver/types/{index}", flaw)
+        if type_ in DESCRIBED_TYPES:
+            raise Malformed(f"/resolver/types/{index}", "is for the directory alone: policies are told of it there")
     if not 0 <= resolver.cache_seconds <= MAX_CACHE_SECONDS:
         raise Malformed("/resolver/cacheSeconds", f"must be from 0 to {MAX_CACHE_SECONDS:g}")
 

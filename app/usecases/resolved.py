@@ -15,10 +15,10 @@ Key = tuple[TenantId, str, ResourceRef]
 
 
 class Entry(NamedTuple):
-    """An answer and how long it holds; `attributes` is None for a thing that is not on record there."""
+    """An answer and when it was given; `attributes` is None for a thing that is not on record there."""
 
     attributes: Attributes | None
-    until: datetime
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Resolved:
     def nothing(cls) -> "Resolved":
         return cls(OrderedDict())
 
-    def get(self, key: Key, now: datetime) -> Entry | None:
-        """The answer, if it still holds."""
+    def get(self, key: Key, now: datetime, seconds: float) -> Entry | None:
+        """The answer, if it is no older than that."""
         entry = self._entries.get(key)
-        return entry if entry is not None and now < entry.until else None
+        return entry if entry is not None and now < entry.at + timedelta(seconds=seconds) else None
 
-    def put(self, key: Key, attributes: Attributes | None, now: datetime, seconds: float) -> None:
+    def put(self, key: Key, attributes: Attributes | None, now: datetime) -> None:
         """Keep an answer for a while."""
         self._entries.pop(key, None)
-        self._entries[key] = Entry(attributes, now + timedelta(seconds=seconds))
+        self._entries[key] = Entry(attributes, now)
         if len(self._entries) > MAX_REMEMBERED:
             self._entries.popitem(last=False)

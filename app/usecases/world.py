@@ -12,7 +12,7 @@ from app.ports import Clock, NewId, PolicyEngine, SchemaValidator, Signer, Store
 from app.usecases.allowance import Allowance
 from app.usecases.in_flight import InFlight
 from app.usecases.resolved import Resolved
-from app.usecases.turns import Turns
+from app.usecases.turns import Shares, Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,10 @@ class World:
     resolved: Resolved = field(default_factory=Resolved.nothing)
     hashing: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=16))
     """Slow hashes of secrets: each takes a core for a while, and strangers may ask for it."""
+    policy_shares: Shares = field(default_factory=lambda: Shares(at_once=2))
+    """Questions to policies, by tenant: the slow policies of one deny nothing to another."""
+    catalogues: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=64))
+    """Catalogues: each takes a core for as long as its grant's rules are many."""
     trials: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))
     """Trials of policies: an administrator's may not keep the engine from calls."""
     long_reads: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))

@@ -56,7 +56,9 @@ def downgrade() -> None:
 def _forget(table: sa.TableClause, keys: tuple[str, ...], member: str, neutral: str | None) -> None:
     """Take a member out of documents where it restricts nothing.
 
-    The others keep it: 0001 refuses to read them, rather than let through what a policy forbade.
+    The others keep it: 0001 refuses to read them, rather than let through what a policy forbade. Grants are signed
+    and stay as they are: 0001 reads them without their projections and pins, so those that have any are to be
+    closed before anybody goes down.
     """
     connection = op.get_bind()
     for row in connection.execute(sa.select(table)).all():

@@ -51,6 +51,7 @@ QUESTION = PolicyQuestion(
     now=NOON,
     source_ip="192.0.2.7",
     resource=ResourceRef("case", "c_42"),
+    resource_attributes={},
     attributes={},
 )
 
@@ -465,15 +466,25 @@ async def test_the_directory_s_attributes_are_tags_of_what_they_describe(kind: s
 
 
 async def test_the_named_resource_has_its_tags_and_no_other_s() -> None:
-    attributes: dict[ResourceRef, Attributes] = {
-        ResourceRef("case", "c_42"): {"tier": "top"},
-        ResourceRef("case", "c_43"): {"tier": "low", "other": "x"},
-    }
+    named = replace(
+        QUESTION,
+        resource_attributes={"tier": "top"},
+        attributes={ResourceRef("case", "c_42"): {"tier": "low", "other": "x"}},
+    )
     text = when('context has resource && context.resource.hasTag("tier") && context.resource.getTag("tier") == "top"')
-    assert await permits(text, replace(QUESTION, attributes=attributes))
-    assert not await permits(text, replace(QUESTION, attributes=attributes, resource=ResourceRef("case", "c_43")))
+    assert await permits(text, named)
+    assert not await permits(text, replace(named, resource_attributes={"tier": "low"}))
     other = when('context has resource && context.resource.hasTag("other")')
-    assert not await permits(other, replace(QUESTION, attributes=attributes))
+    assert not await permits(other, named)
+
+
+async def test_what_is_on_record_of_a_named_thing_never_describes_who_calls() -> None:
+    subject = ResourceRef("subject", "ann")
+    text = when('!principal.subject.hasTag("suspended")')
+    suspended = replace(QUESTION, attributes={subject: {"suspended": True}})
+    assert not await permits(text, suspended)
+    assert not await permits(text, replace(suspended, resource=subject, resource_attributes={}))
+    assert await permits(text, replace(QUESTION, resource=subject, resource_attributes={"suspended": True}))
 
 
 @pytest.mark.parametrize(

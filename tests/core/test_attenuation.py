@@ -270,7 +270,7 @@ def test_a_proof_that_no_call_could_make_again_makes_no_grant() -> None:
 
 def test_many_tools_together_take_no_longer_than_a_derivation_may() -> None:
     refs = [ToolRef(SUPPORT.server, ToolName(f"t{number}")) for number in range(200)]
-    within: JsonObject = {f"a{number}": {"oneOf": [f"v{value}" for value in range(100)]} for number in range(20)}
+    within: JsonObject = {f"a{number}": {"prefix": "v"} for number in range(20)}
     narrower: JsonObject = {f"a{number}": {"oneOf": [f"v{value}" for value in range(99)]} for number in range(20)}
     of_parent, of_child = rule(within), rule(narrower)
     parent = a_grant(tools=dict.fromkeys(refs, of_parent))

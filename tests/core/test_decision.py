@@ -11,16 +11,22 @@ from hypothesis import strategies as st
 from app.core.budget import Amount, Budget, Price, Usage
 from app.core.constraints import Objection
 from app.core.decision import (
+    MAX_DECISION_STEPS,
     MAX_THINGS,
     Account,
     Allow,
     Deny,
+    budget_of,
+    dead_link,
     decide,
+    effective_arguments,
     projections,
     things_named,
     things_to_ask_about,
+    widenings,
 )
-from app.core.grant import MAX_LINEAGE, GrantId, RunId, TenantId, ToolName, ToolRef
+from app.core.grant import MAX_LINEAGE, GrantId, RunId, ServerName, TenantId, ToolName, ToolRef
+from app.core.narrowing import Ground
 from app.core.projection import Projection, parse_projection
 from app.core.reasons import Reason
 from app.core.resources import ResourceRef, Resources
@@ -286,6 +292,181 @@ def test_a_longer_chain_never_permits_more(
             assert isinstance(decide(shorter, call, accounts_of(shorter, posted=posted), facts(), NOW), Allow)
 
 
+# --- which link objects, and to what ----------------------------------------------------------------------
+
+
+def is_refused(verdict: Allow | Deny | None) -> tuple[Reason, str | None, str | None]:
+    assert isinstance(verdict, Deny), "a refusal was expected"
+    return verdict.reason, verdict.grant_id, verdict.pointer
+
+
+LINK_FAULTS: Final[list[tuple[dict[str, object], Reason, str | None]]] = [
+    ({"expires_at": NOW}, Reason.GRANT_EXPIRED, None),
+    ({"not_before": NOW + timedelta(seconds=1)}, Reason.GRANT_NOT_YET_VALID, None),
+    ({"tenant_id": TenantId("globex")}, Reason.TENANT_MISMATCH, None),
+    ({"audience": (BILLING,), "tools": {}}, Reason.AUDIENCE_MISMATCH, None),
+    ({"tools": {}}, Reason.TOOL_NOT_ALLOWED, None),
+    ({"tools": {SEARCH: rule({"customerId": {"int": {}}})}}, Reason.RESOURCE_OUT_OF_SCOPE, "/customerId"),
+    ({"tools": {SEARCH: rule({})}}, Reason.ARGUMENT_INVALID, "/customerId"),
+    ({"limit": Amount(tool_calls=0, spend_ucents=1_000_000)}, Reason.BUDGET_EXCEEDED, None),
+]
+
+
+@pytest.mark.parametrize("changes, reason, pointer", LINK_FAULTS)
+def test_a_refusal_names_the_link_that_objects_and_the_argument(
+    changes: dict[str, object], reason: Reason, pointer: str | None
+) -> None:
+    grant = a_grant(**changes)
+    chain = a_chain(grant)
+    verdict = decide(chain, a_call(), accounts_of(chain), facts(), NOW)
+    assert is_refused(verdict) == (reason, grant.grant_id, pointer)
+
+
+def test_of_two_links_with_the_same_objection_the_one_nearer_to_the_root_is_named() -> None:
+    parent = a_grant(limit=Amount())
+    chain = a_chain(parent, a_child(parent))
+    assert is_refused(decide(chain, a_call(), accounts_of(chain), facts(), NOW))[1] == parent.grant_id
+
+
+@pytest.mark.parametrize(
+    "changes, refusal",
+    [
+        ({"price": None}, (Reason.TOOL_NOT_ALLOWED, None, None)),
+        ({"disabled": True}, (Reason.GRANT_REVOKED, None, None)),
+        ({"schema_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, (Reason.ARGUMENT_INVALID, None, "/x")),
+        ({"active_policy": "v1"}, (Reason.POLICY_DENIED, None, None)),
+    ],
+)
+def test_what_no_link_objects_to_names_none(changes: dict[str, object], refusal: tuple[Reason, None, str]) -> None:
+    chain = a_chain(a_grant())
+    assert is_refused(decide(chain, a_call(), accounts_of(chain), facts(**changes), NOW)) == refusal
+
+
+def test_a_window_that_is_used_up_names_no_link_and_a_flaw_its_place_alone() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule({"*": {"any": True}})}))
+    window = Budget(account_id="window:tenant", limit=Amount())
+    accounts = replace(accounts_of(chain), windows=(window,))
+    assert is_refused(decide(chain, a_call(), accounts, facts(), NOW)) == (Reason.BUDGET_EXCEEDED, None, None)
+    flawed = decide(chain, a_call({"q": ["e\u0301"]}), accounts_of(chain), facts(), NOW)
+    assert is_refused(flawed) == (Reason.ARGUMENT_INVALID, None, "/q/0")
+
+
+def test_a_credential_for_the_tool_server_itself_or_for_none_in_particular_is_no_objection() -> None:
+    chain = a_chain(a_grant())
+    for server in (None, SUPPORT.server):
+        assert isinstance(decide(chain, a_call(), accounts_of(chain), facts(credential_server=server), NOW), Allow)
+
+
+SOME, FEWER = (parse_projection([*paths], pointer="") for paths in (("$.a", "$.b"), ("$.a.c",)))
+BOTH: Final = (SUPPORT, BILLING)
+SAME_RUN: Final[dict[str, object]] = {"child_run_id": RunId("run_root")}
+NO_REDELEGATION: Final = (Reason.REDELEGATION_DENIED, "/mayRedelegate")
+WIDE_SEARCH: Final[JsonObject] = {
+    "customerId": {"eq": "c_42"},
+    "limit": {"int": {"min": 1, "max": 51}, "optional": True},
+}
+WIDER: Final[list[tuple[dict[str, object], dict[str, object], Reason, str]]] = [
+    ({}, {"tenant_id": TenantId("globex")}, Reason.TENANT_MISMATCH, "/tenantId"),
+    ({}, {"subject": "user:eve"}, Reason.NOT_NARROWER, "/subject"),
+    ({}, {"audience": (SUPPORT, BILLING)}, Reason.NOT_NARROWER, "/audience"),
+    ({}, {"expires_at": NOW + timedelta(minutes=10, seconds=1)}, Reason.NOT_NARROWER, "/expiresAt"),
+    ({}, {"limit": Amount(tool_calls=11, spend_ucents=1_000_000)}, Reason.NOT_NARROWER, "/maxToolCalls"),
+    ({}, {"limit": Amount(tool_calls=10, spend_ucents=1_000_001)}, Reason.NOT_NARROWER, "/maxSpendCents"),
+    ({"may_redelegate": False}, {"depth": 0, **SAME_RUN, "may_redelegate": True}, *NO_REDELEGATION),
+    ({"may_redelegate": False}, {"may_redelegate": False}, *NO_REDELEGATION),
+    ({}, {"depth": 0}, Reason.REDELEGATION_DENIED, "/depth"),
+    ({}, {"depth": 0, **SAME_RUN, "actor": "somebody else"}, Reason.REDELEGATION_DENIED, "/depth"),
+    ({"max_depth": 0}, {}, Reason.DEPTH_EXCEEDED, "/depth"),
+    ({}, {"max_depth": 5}, Reason.DEPTH_EXCEEDED, "/maxDepth"),
+    ({}, {"policy_version": "v9"}, Reason.NOT_NARROWER, "/policyVersion"),
+    ({}, {"tools": {SEARCH: rule(WIDE_SEARCH)}}, Reason.NOT_NARROWER, "/limit"),
+    ({"audience": BOTH}, {"tools": {REFUND: rule({})}}, Reason.NOT_NARROWER, "/allowedTools"),
+    ({"projections": {SEARCH: FEWER}}, {"projections": {SEARCH: SOME}}, Reason.NOT_NARROWER, "/resultProjection"),
+]
+
+
+@pytest.mark.parametrize("of_parent, of_child, reason, pointer", WIDER)
+def test_each_way_to_be_wider_is_told_alone_and_at_its_place(
+    of_parent: dict[str, object], of_child: dict[str, object], reason: Reason, pointer: str
+) -> None:
+    parent = a_grant(**of_parent)
+    child = a_child(parent, **of_child)
+    found = [is_refused(fault) for fault in widenings(child, parent, ground_of=lambda _: Ground())]
+    assert found == [(reason, child.grant_id, pointer)]
+
+
+def test_a_child_exactly_as_wide_as_its_parent_is_within_it() -> None:
+    parent = a_grant(projections={SEARCH: SOME}, max_depth=1)
+    for child in (a_child(parent), a_child(parent, depth=0, **SAME_RUN), a_child(parent, may_redelegate=False)):
+        assert [*widenings(child, parent, ground_of=lambda _: Ground())] == []
+
+
+def test_only_the_tool_that_is_called_is_proven_again_at_a_call() -> None:
+    parent = a_grant(audience=BOTH, tools={SEARCH: rule({}), REFUND: rule({})})
+    child = a_child(parent, tools={SEARCH: rule({}), REFUND: rule({"*": {"any": True}})})
+    for only, count in ((None, 1), (REFUND, 1), (SEARCH, 0), (ToolRef(BILLING.server, ToolName("no tool")), 0)):
+        assert len([*widenings(child, parent, only=only, ground_of=lambda _: Ground())]) == count
+
+
+def test_each_tool_is_proven_on_what_is_known_of_its_own_server() -> None:
+    parent = a_grant(audience=BOTH, tools={SEARCH: rule({}), REFUND: rule({})})
+    asked = []
+
+    def ground_of(server: ServerName) -> Ground:
+        asked.append(server)
+        return Ground()
+
+    assert [*widenings(a_child(parent), parent, ground_of=ground_of)] == []
+    assert sorted(asked) == [BILLING.server, SUPPORT.server]
+
+
+def test_the_dead_link_of_a_chain_is_the_one_of_highest_precedence() -> None:
+    root = a_grant(expires_at=NOW)
+    child = a_child(root)
+    chain = a_chain(root, child)
+    assert is_refused(dead_link(chain, accounts_of(chain), NOW)) == (Reason.GRANT_EXPIRED, root.grant_id, None)
+    closed = accounts_of(chain, closed={child.grant_id: "revoked"})
+    assert is_refused(dead_link(chain, closed, NOW)) == (Reason.GRANT_REVOKED, child.grant_id, None)
+    assert dead_link(chain, accounts_of(chain), NOW - timedelta(seconds=1)) is not None, "it has not begun"
+    living = a_chain(a_grant())
+    assert dead_link(living, accounts_of(living), NOW) is None
+    assert dead_link(living, replace(accounts_of(living), grants={}), NOW) is not None
+
+
+def test_a_grants_budget_is_its_accounts_usage_under_the_signed_limit() -> None:
+    grant, usage = a_grant(), Usage(posted=Amount(tool_calls=1), pending=Amount(spend_ucents=5))
+    account = Account(budget=Budget(account_id="gr_root", limit=Amount(), usage=usage))
+    assert budget_of(grant, account) == Budget(account_id="gr_root", limit=grant.limit, usage=usage)
+
+
+def test_a_bound_argument_follows_the_run_that_calls_whichever_link_binds_it() -> None:
+    bound = {SEARCH: rule({"run": {"bind": "childRunId"}})}
+    root = a_grant(tools=bound)
+    chain = a_chain(root, a_child(root))
+    verdict = decide(chain, a_call({}), accounts_of(chain), facts(), NOW)
+    assert isinstance(verdict, Allow)
+    assert verdict.arguments == {"run": chain.leaf.child_run_id}
+    assert effective_arguments(chain, a_call({"x": 1}, ref=REFUND)) == {"x": 1}
+
+
+def test_what_takes_too_long_to_tell_names_nothing() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule({"cases": {"list": {"items": {"resource": "case"}}}})}))
+    same: list[JsonValue] = ["c_1"] * (MAX_DECISION_STEPS // 2)
+    assert things_named(chain, a_call({"cases": same})) == {ResourceRef("case", "c_1")}
+    assert things_named(chain, a_call({"cases": same * 3})) == frozenset()
+
+
+def test_things_of_all_links_together_are_few_or_none() -> None:
+    half: list[JsonValue] = [f"c_{number}" for number in range(MAX_THINGS // 2)]
+    more: list[JsonValue] = [f"d_{number}" for number in range(256)]
+    some, named = {"oneOf": more}, {"list": {"items": {"resource": "case"}}}
+    names = [f"a{number}" for number in range(2)]
+    parent = a_grant(tools={SEARCH: rule({"cases": named, **dict.fromkeys(names, {"resource": "case"})})})
+    child = a_child(parent, tools={SEARCH: rule({"cases": named, **dict.fromkeys(names, some)})})
+    call = a_call({"cases": half})
+    assert len(things_to_ask_about(a_chain(parent, child), call)) == len(half) + len(more)
+
+
 # --- policies, things, projections ------------------------------------------------------------------------
 
 
@@ -352,9 +533,6 @@ def test_too_many_things_are_not_asked_about_at_all() -> None:
     ids: list[JsonValue] = [f"c_{number}" for number in range(MAX_THINGS)]
     assert len(things_to_ask_about(chain, a_call({"cases": ids}))) == MAX_THINGS
     assert things_to_ask_about(chain, a_call({"cases": [*ids, "one more"]})) == frozenset()
-
-
-SOME, FEWER = (parse_projection([*paths], pointer="") for paths in (("$.a", "$.b"), ("$.a.c",)))
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,13 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     ({"resource": "case"}, {"resource": "account"}, WIDER),
     ({"eq": "unheard of"}, {"resource": "case"}, WIDER),
     ({"resource": "case"}, {"str": {}}, UNPROVABLE),
+    # What is on record today may not be at the call, so a record never empties what a child lists.
+    ({"allOf": [{"eq": "b"}, {"resource": "case"}]}, {"eq": "a"}, WIDER),
+    ({"allOf": [{"oneOf": ["a", "b"]}, {"resource": "case"}]}, {"eq": "a"}, WIDER),
+    ({"allOf": [{"eq": "a"}, {"resource": "case"}]}, {"eq": "a"}, None),
+    ({"allOf": [{"eq": "b"}, {"resource": "case"}]}, {"int": {}}, WIDER),
+    (list_of({"allOf": [{"eq": "b"}, {"resource": "case"}]}), list_of({"eq": "a"}), WIDER),
+    ({"allOf": [{"str": {}}, {"resource": "case"}]}, not_one_of("string", "x"), UNPROVABLE),
     ({"str": {}}, {"resource": "case"}, UNPROVABLE),
     # path ⊆ path, by segments; strings against paths never
     ({"path": {"root": "/data/x"}}, {"path": {"root": "/data"}}, None),

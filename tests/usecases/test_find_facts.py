@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from app.core.grant import TenantId, ToolName
+from app.core.grant import ServerName, TenantId, ToolName
 from app.core.reasons import Reason
-from app.core.registry import Policy, Resolver, Resource, Tenant
+from app.core.registry import Credential, Policy, Resolver, Resource, Tenant
 from app.core.resources import ResourceRef
 from app.core.strict_json import JsonObject, JsonScalar, JsonValue
 from app.ports import PolicyAnswer, StoreUnavailable
@@ -315,10 +315,8 @@ async def test_policies_see_what_the_server_says_and_each_named_thing_by_itself(
     assert isinstance(await forward_call(scene.world, caller, call), Forwarded)
     first, second = scene.policies.questions
     assert (first.resource, second.resource) == (ResourceRef("case", "c_1"), ResourceRef("case", "c_2"))
-    assert first.attributes == {
-        ResourceRef("case", "c_1"): {"region": "eu"},
-        ResourceRef("subject", PLANNER): {"region": "eu"},
-    }
+    assert (first.resource_attributes, second.resource_attributes) == ({"region": "eu"}, {"region": "us"})
+    assert first.attributes == {ResourceRef("subject", PLANNER): {"region": "eu"}}
     assert (first.source_ip, first.tool, first.server, first.subject, first.run_id, first.now) == (
         "10.1.2.3",
         SEARCH.tool,
@@ -393,3 +391,49 @@ async def test_checks_say_the_same_as_calls(scene: Scene) -> None:
     weighed = await authorize_call(scene.world, caller_for(made), [a_call(caseId="c_1")])
     assert not isinstance(weighed, Denied)
     assert getattr(weighed[0].verdict, "reason", None) is Reason.POLICY_DENIED
+
+
+async def test_a_tool_servers_record_never_describes_who_calls(scene: Scene) -> None:
+    """Registered before it was refused, perhaps: what the resolver says of a subject is not what policies are told."""
+    await add(scene, "v1", PERMIT)
+    await activate(scene, "v1")
+    await with_resolver(scene, types=("subject",))
+    scene.tools.record = {ResourceRef("subject", PLANNER): {"suspended": False}}
+    async with scene.world.store.write() as tx:
+        suspended = Resource(tenant_id=ACME, type="subject", id=PLANNER, attributes={"suspended": True})
+        await tx.directory.put([suspended])
+        await tx.commit()
+    made = await grant_with(scene, {"who": {"resource": "subject"}})
+    assert await outcome(scene, made, a_call(who=PLANNER)) is None
+    (question,) = scene.policies.questions
+    assert question.resource_attributes == {"suspended": False}
+    assert question.attributes == {ResourceRef("subject", PLANNER): {"suspended": True}}
+
+
+async def test_things_of_many_tool_servers_are_asked_about_in_one_round(scene: Scene) -> None:
+    names = [ServerName(f"s{number}") for number in range(MAX_ROUNDS + 2)]
+    await with_resolver(scene)
+    async with scene.world.store.write() as tx:
+        server = await tx.registry.server(ACME, SUPPORT.server)
+        tool = await tx.registry.tool(ACME, SEARCH.server, SEARCH.tool)
+        assert server is not None
+        assert tool is not None
+        for name in names:
+            at = f"http://{name}.internal/x"
+            other = replace(server, name=name, credential=Credential(), audience=at)
+            await tx.registry.add_server(replace(other, endpoint=at, upstream_audience=at))
+            await tx.registry.put_tool(replace(tool, server=name))
+        await tx.commit()
+    scene.tools.record = {ResourceRef("case", "c_1"): {}}
+    spelt = [f"{name}/{SEARCH.tool}" for name in names]
+    root = await scene.grant(
+        spelt,
+        audience=tuple(f"http://{name}.internal/x" for name in names),
+        resource_constraints=dict.fromkeys(spelt, CASE),
+        may_redelegate=True,
+    )
+    narrower: JsonObject = {tool: {"caseId": {"eq": "c_1"}} for tool in spelt}
+    fields = NarrowingFields(resource_constraints=narrower, max_tool_calls=1, max_spend_cents=1)
+    child = await derive_grant(scene.world, scene.planner, root.grant.grant_id, fields, None)
+    assert isinstance(child, SignedGrant)
+    assert len(scene.tools.questions) == len(names)

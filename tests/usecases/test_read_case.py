@@ -67,9 +67,8 @@ def test_every_member_reaches_the_question() -> None:
         now=datetime(2026, 5, 1, 7, 30, tzinfo=UTC),
         source_ip="2001:db8::1",
         resource=ResourceRef("case", "c_42"),
-        attributes={
-            ResourceRef("case", "c_42"): {"tier": "gold", "open": True, "weight": 1.5, "owner": None},
-        },
+        resource_attributes={"tier": "gold", "open": True, "weight": 1.5, "owner": None},
+        attributes={},
     )
 
 
@@ -103,7 +102,9 @@ def test_whatever_stands_around_a_call_may_be_described() -> None:
         "tool": {"support/case_search": {}},
         "case": {"c_42": {}},
     }
-    assert len(read_case(EVERYTHING | {"attributes": described}, ACME).attributes) == 8
+    question = read_case(EVERYTHING | {"attributes": described | {"case": {"c_42": {"open": True}}}}, ACME)
+    assert len(question.attributes) == 7
+    assert question.resource_attributes == {"open": True}
 
 
 @pytest.mark.parametrize(

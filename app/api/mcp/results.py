@@ -24,7 +24,10 @@ UNKNOWN: Final = (
     "Nobody knows whether this call happened. It may have, it was charged, and it must not simply be repeated: "
     "find out first what it did."
 )
-GONE: Final = "This call was made before and is not run again. It succeeded, and its result is not kept any more."
+GONE: Final = "This call was made before and is not run again. Its result is not kept any more."
+GONE_ERROR: Final = (
+    "This call was made before, ended in an error of the tool, and is not run again. The error is not kept."
+)
 UNSENT: Final = "The call did not reach the tool and nothing was charged. It may be tried again later."
 IN_FLIGHT: Final = "It is not run twice. Ask again soon, in the same words and with the same key."
 ANOTHER: Final = "Nothing was run. A new call needs a new key."
@@ -54,7 +57,7 @@ def _content(came: Forwarded) -> JsonObject:
     if came.outcome is Outcome.UNKNOWN:
         return _error(UNKNOWN, came.detail)
     if not came.result_available:
-        return _error(GONE)
+        return _error(GONE if came.outcome is Outcome.SUCCESS else GONE_ERROR)
     if came.outcome is Outcome.TOOL_ERROR:
         return _tool_error(came)
     if came.transport is Transport.MCP:

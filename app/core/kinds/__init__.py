@@ -1,6 +1,6 @@
 """The kinds of constraint: what each of them allows.
 
-One frozen class a kind; how a grant spells them is `constraints.py`'s table, which of two is the narrower is
+One frozen class a kind; how a grant spells them is `spelling.py`'s table, which of two is the narrower is
 `narrowing.py`'s, what a model is shown of them is `schema.py`'s. Nothing here knows of documents, grants or tools.
 """
 

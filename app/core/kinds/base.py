@@ -14,6 +14,12 @@ from app.core.resources import ResourceRef, Resources
 from app.core.steps import Steps
 from app.core.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonScalar, JsonValue, point
 
+CHARS_A_STEP: Final = 64
+"""How many characters of a string are judged for one step."""
+
+STEPS_TO_READ: Final = 4
+"""What reading a value costs that is more than compared: a number with its digits, an address, a URL."""
+
 Bindings: TypeAlias = Mapping[str, str | None]
 """The grant's bindable fields; None where the grant has no such field."""
 
@@ -62,7 +68,7 @@ class Site:
 
 
 class Constraint(ABC):
-    """What a value may be. A kind is a frozen class with `objection` and a row in `constraints.KINDS`."""
+    """What a value may be. A kind is a frozen class with `objection` and a row in `spelling.KINDS`."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -162,7 +168,7 @@ class ToolRule:
 
 def judge(constraint: Constraint, value: JsonValue, at: Site) -> Objection | None:
     """What a constraint has against a value, None if it allows it; raises OutOfSteps."""
-    at.steps.take()
+    at.steps.take(1 + len(value) // CHARS_A_STEP if isinstance(value, str) else 1)
     return constraint.objection(value, at)
 
 

@@ -44,7 +44,7 @@ class ContainsAll(Constraint):
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
         if not isinstance(value, list):
             return at.invalid("must be an array")
-        at.steps.take(len(value))
+        at.steps.take(len(value) + len(self.values))
         held = {typed(item) for item in value}
         return None if held.issuperset(self.values) else at.outside("lacks an item that the grant requires")
 
@@ -59,7 +59,7 @@ class SubsetOf(Constraint):
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
         if not isinstance(value, list):
             return at.invalid("must be an array")
-        at.steps.take(len(value))
+        at.steps.take(len(value) + len(self.values))
         held = {typed(item) for item in value}
         return None if held.issubset(self.values) else at.outside("holds an item beyond those that the grant names")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.core.addresses import HostPattern, Network, address_in, host_matches, read_host
-from app.core.kinds.base import Constraint, Objection, Site
+from app.core.kinds.base import STEPS_TO_READ, Constraint, Objection, Site
 from app.core.strict_json import JsonValue
 from app.core.urls import UrlRule, read_url, url_matches
 
@@ -47,6 +47,7 @@ class Url(Constraint):
     rule: UrlRule
 
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
+        at.steps.take(STEPS_TO_READ)
         url = read_url(value) if isinstance(value, str) else None
         if url is None:
             return at.invalid(_URL_SHAPE)
@@ -61,6 +62,7 @@ class Host(Constraint):
     hosts: tuple[HostPattern, ...]
 
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
+        at.steps.take(STEPS_TO_READ)
         host = read_host(value) if isinstance(value, str) else None
         if host is None:
             return at.invalid("must be a host name in ASCII, or an address in canonical form")
@@ -75,6 +77,7 @@ class Cidr(Constraint):
     network: Network
 
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
+        at.steps.take(STEPS_TO_READ)
         inside = address_in(self.network, value) if isinstance(value, str) else None
         if inside is None:
             return at.invalid("must be an IP address in canonical form")

@@ -1,12 +1,12 @@
 """Kinds for single values: given one by one, excluded, bound to the grant, or numbers in a range."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal as Exact
 from typing import Final
 
-from app.core.kinds.base import Constraint, Objection, Scalar, Site, range_of, typed
+from app.core.kinds.base import STEPS_TO_READ, Constraint, Objection, Scalar, Site, range_of, typed
 from app.core.strict_json import MAX_SAFE_INTEGER, JsonValue
 
 MAX_SCALE: Final = 15  # digits after the point: a double holds no more
@@ -69,6 +69,10 @@ class OneOf(Constraint):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_held", frozenset(self.values))
 
+    def holds(self, values: Iterable[Scalar]) -> bool:
+        """Whether all of these are among them."""
+        return self._held.issuperset(values)
+
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
         if typed(value) in self._held:
             return None
@@ -118,6 +122,7 @@ class Decimal(Constraint):
     scale: int
 
     def objection(self, value: JsonValue, at: Site, /) -> Objection | None:
+        at.steps.take(STEPS_TO_READ)
         units = decimal_units(value, self.scale)
         if units is None:
             return at.invalid(f"must be a decimal with at most {self.scale} digits after the point")
