@@ -14,7 +14,7 @@ from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
 from app.core.grant import POLICY_V0, ClientId, ServerName, TenantId, ToolName
 from app.core.resources import Attributes, ResourceRef
-from app.core.strict_json import JsonObject
+from app.core.strict_json import JsonObject, JsonValue, canonical
 
 PLATFORM_TENANT = TenantId("platform")
 
@@ -197,6 +197,18 @@ class Tool:
     loggable_arguments: tuple[str, ...]
     http: HttpBinding
     source: ToolSource
+    resource_arguments: Mapping[str, str] = field(default_factory=dict)
+    """The arguments that name things, and the type of those: policies are asked about them, whatever a grant says."""
+
+    def things(self, arguments: JsonObject) -> frozenset[ResourceRef]:
+        """What these arguments name by the tool's registration. An item of a list is a thing of its own."""
+        given = ((type_, arguments[name]) for name, type_ in self.resource_arguments.items() if name in arguments)
+        each = ((type_, value if isinstance(value, list) else [value]) for type_, value in given)
+        return frozenset(ResourceRef(type_, _spelt(item)) for type_, items in each for item in items)
+
+
+def _spelt(value: JsonValue) -> str:
+    return value if isinstance(value, str) else canonical(value).decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,16 +35,19 @@ from app.core.kinds import (
     Regex,
     Resource,
     Scalar,
+    Site,
     Str,
     SubsetOf,
     Suffix,
     ToolRule,
     Url,
     everything_in,
+    judge,
     spell_decimal,
 )
 from app.core.languages import Language, ending_with, pattern_of, starting_with
-from app.core.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonValue
+from app.core.steps import OutOfSteps, Steps
+from app.core.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonValue, canonical
 from app.core.urls import url_schema_pattern
 
 EXCEPTIONS: Final[Mapping[str, str]] = {
@@ -101,9 +104,23 @@ def _references(words: JsonValue) -> Iterator[str]:
 
 
 def _sayable(own: JsonValue, argument: ArgumentRule) -> JsonValue:
-    """What the tool says of an argument; not what it says of the parts of one in which something is bound."""
-    hides = any(map(_is_bound, everything_in(argument.constraint)))
-    return _headings(own) if hides and isinstance(own, dict) else own
+    """What the tool says of an argument; not what it says of the parts of one in which something is bound.
+
+    Nor a default that the grant refuses: whoever reads it would take it for allowed.
+    """
+    if not isinstance(own, dict):
+        return own
+    if any(map(_is_bound, everything_in(argument.constraint))):
+        return _headings(own)
+    refused = "default" in own and not _allows(argument.constraint, own["default"])
+    return {name: words for name, words in own.items() if name != "default"} if refused else own
+
+
+def _allows(constraint: Constraint, value: JsonValue) -> bool:
+    try:
+        return judge(constraint, value, Site(bindings={}, steps=Steps())) is None
+    except OutOfSteps:
+        return False
 
 
 def _both(own: JsonValue, narrowed: JsonValue) -> JsonValue:
@@ -212,7 +229,7 @@ def _cidr(cidr: Cidr) -> JsonObject:
 
 
 def _resource(resource: Resource) -> JsonObject:
-    having = "".join(f" with {name} {value}" for name, (_type, value) in resource.where.items())
+    having = "".join(f" with {name} {canonical(value).decode()}" for name, (_type, value) in resource.where.items())
     return {"type": "string", "description": f"the id of a {resource.type}{having}"}
 
 

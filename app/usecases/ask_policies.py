@@ -7,7 +7,7 @@ made without it is the core's.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.decision import Call, things_named
+from app.core.decision import Call, effective_arguments, things_named
 from app.core.grant import POLICY_V0, GrantChain
 from app.core.registry import Registration
 from app.core.resources import ResourceRef, Resources
@@ -70,7 +70,7 @@ async def ask_policies(
     opinion = Opinion(active=active, asked=asked)
     if asked <= {POLICY_V0} or registration.tool is None:
         return opinion
-    named = sorted(things_named(chain, call))
+    named = sorted(things_named(chain, call) | registration.tool.things(effective_arguments(chain, call)))
     if len(named) > MAX_QUESTIONS:
         return opinion
     about = await tx.directory.look_up(chain.leaf.tenant_id, _around(chain, call, caller))

@@ -10,10 +10,23 @@ from dataclasses import dataclass, replace
 from app.core.audit import RecordType
 from app.core.budget import Price
 from app.core.constraints import Objection
-from app.core.decision import Accounts, Allow, Call, Deny, Facts, decide, effective_arguments, things_to_ask_about
+from app.core.decision import (
+    MAX_THINGS,
+    Accounts,
+    Allow,
+    Call,
+    Deny,
+    Facts,
+    at_most,
+    decide,
+    effective_arguments,
+    things_to_ask_about,
+)
 from app.core.grant import GrantChain, ServerName, ToolName, ToolRef
 from app.core.reasons import Reason
 from app.core.registry import Registration
+from app.core.resource_rules import id_flaw
+from app.core.resources import ResourceRef
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
 from app.usecases.ask_policies import Opinion, ask_policies
@@ -194,7 +207,7 @@ async def _weigh(
     issuer = registration.clients.get(chain.root.issued_by)
     windows = await tx.ledger.windows(caller.tenant_id, window_limits(registration.tenant, issuer, now), lock=lock)
     accounts = Accounts(grants=lineage.accounts.grants, windows=windows)
-    asked = things_to_ask_about(chain, call)
+    asked = things_to_ask_about(chain, call) | _registered_things(registration, chain, call)
     resources = await resources_for(tx, known, caller.tenant_id, registration.server, asked)
     opinion = await ask_policies(tx, world, known, caller, chain, call, registration, resources)
     facts = Facts(
@@ -243,6 +256,12 @@ def _credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
 def _takes_grants(world: World, registration: Registration) -> bool:
     tenant = registration.tenant
     return world.rules.allow_grant_bearer and tenant is not None and tenant.allow_grant_bearer
+
+
+def _registered_things(registration: Registration, chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
+    """What the call names by the tool's registration, as far as it can be on record: policies are asked about it."""
+    named = frozenset() if registration.tool is None else registration.tool.things(effective_arguments(chain, call))
+    return at_most(MAX_THINGS, (ref for ref in named if id_flaw(ref.id) is None))
 
 
 def _was_silent(registration: Registration, known: Known) -> bool:

@@ -22,6 +22,11 @@ class Lineage:
     accounts: Accounts
     stored: tuple[StoredGrant, ...]
 
+    def up_to(self, length: int) -> "Lineage":
+        """The lineage of an ancestor: so many links of this one, from the root on."""
+        chain = GrantChain(self.chain.grants[:length])
+        return Lineage(chain=chain, accounts=self.accounts, stored=self.stored[:length])
+
     @property
     def left(self) -> Amount:
         """What every account of the chain still has."""

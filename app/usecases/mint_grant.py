@@ -19,6 +19,7 @@ from app.core.grant import (
 from app.core.narrowing import Refusal
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
+from app.core.resource_rules import id_flaw
 from app.core.strict_json import canonical
 from app.ports import Transaction
 from app.usecases.delegation_evidence import creation_events, record_refusal
@@ -69,6 +70,9 @@ async def _mint(tx: Transaction, world: World, client: Client, request: MintRequ
     fields = request.fields
     if fields.tenant_id not in (None, client.tenant_id):
         return Denied(reason=Reason.TENANT_MISMATCH, detail="the client is of another tenant", pointer="/tenantId")
+    # As the directory spells ids: nobody looks like another subject, and what is bound to it is always usable.
+    if request.subject is not None and (flaw := id_flaw(request.subject)) is not None:
+        raise Malformed("/subject", flaw)
     audience = await resolve_audiences(tx, world, client.tenant_id, fields.audience or ())
     if isinstance(audience, Denied):
         return audience

@@ -60,7 +60,7 @@ async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantVi
 
 
 async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> LineageView | Denied:
-    """A grant's ancestors and the first of its subtree, with usage."""
+    """A grant's ancestors, as far as the caller may see them, and the first of its subtree, with usage."""
     limit = world.rules.max_lineage_rows
     async with world.store.read() as tx:
         lineage = await _seen(tx, world, caller, grant_id)
@@ -68,10 +68,16 @@ async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> Linea
             return lineage
         subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
     return LineageView(
-        ancestors=tuple([_view(world, link) for link in lineage.stored[:-1]]),
+        ancestors=tuple([_view(world, link) for link in _visible(caller, lineage)]),
         subtree=tuple(await _views(world, subtree[:limit])),
         truncated=len(subtree) > limit,
     )
+
+
+def _visible(caller: Caller, lineage: Lineage) -> list[StoredGrant]:
+    """The ancestors that the caller could read by themselves: what a parent may do is no child's to know."""
+    above = [lineage.up_to(length) for length in range(1, len(lineage.stored))]
+    return [one.stored[-1] for one in above if sees(caller, one)]
 
 
 async def list_grants(

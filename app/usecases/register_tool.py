@@ -12,6 +12,7 @@ from typing import Final
 
 from app.core.grant import ServerName, TenantId, ToolName
 from app.core.registry import HttpBinding, Tool, ToolServer, ToolSource, Transport
+from app.core.resource_rules import type_flaw
 from app.core.strict_json import JsonObject, canonical
 from app.ports import SchemaValidator, Transaction
 from app.usecases.administration import (
@@ -33,6 +34,7 @@ from app.usecases.world import Caller, World
 MAX_TOOLS_PER_SERVER: Final = 1000
 MAX_DESCRIPTION_CHARS: Final = 8000
 MAX_SCHEMA_BYTES: Final = 131_072
+MAX_RESOURCE_ARGUMENTS: Final = 32
 
 TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 """A tool's name as MCP spells it."""
@@ -61,6 +63,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "sinks": "sinks",
     "idempotent": "idempotent",
     "loggable_arguments": "loggableArguments",
+    "resource_arguments": "resourceArguments",
     "http": "http",
     "source": "source",
 }
@@ -236,6 +239,14 @@ def _loggable_fault(tool: Tool) -> str | None:
     return "must each be a property of inputSchema" if unknown else None
 
 
+def _resource_fault(tool: Tool) -> str | None:
+    if len(tool.resource_arguments) > MAX_RESOURCE_ARGUMENTS:
+        return f"must be at most {MAX_RESOURCE_ARGUMENTS} arguments"
+    if tool.resource_arguments.keys() - _properties(tool.input_schema).keys():
+        return "must each be a property of inputSchema"
+    return next(filter(None, map(type_flaw, tool.resource_arguments.values())), None)
+
+
 def _method_fault(tool: Tool) -> str | None:
     return None if tool.http.method in METHODS else f"must be one of {', '.join(sorted(METHODS))}"
 
@@ -269,6 +280,7 @@ _CHECKS: Final[Sequence[tuple[str, Callable[[Tool], str | None]]]] = (
     ("/costFrom", _pointer_fault),
     ("/maxCostCents", _maximum_fault),
     ("/loggableArguments", _loggable_fault),
+    ("/resourceArguments", _resource_fault),
     ("/http/method", _method_fault),
     ("/http/path", _path_fault),
 )

@@ -15,9 +15,10 @@ down_revision = "0001"
 WORD = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 
 # Members that documents have since this revision: what restricts nothing, as 0001 knows it.
-NEW_MEMBERS = (
+NEW_MEMBERS: tuple[tuple[tuple[str, ...], str, str, object], ...] = (
     (("tenant_id",), "tenants", "policy_version", "v0"),
     (("tenant_id", "name"), "tool_servers", "resolver", None),
+    (("tenant_id", "server", "name"), "tools", "resource_arguments", {}),
 )
 
 
@@ -53,7 +54,7 @@ def downgrade() -> None:
     op.drop_table("resources")
 
 
-def _forget(table: sa.TableClause, keys: tuple[str, ...], member: str, neutral: str | None) -> None:
+def _forget(table: sa.TableClause, keys: tuple[str, ...], member: str, neutral: object) -> None:
     """Take a member out of documents where it restricts nothing.
 
     The others keep it: 0001 refuses to read them, rather than let through what a policy forbade. Grants are signed

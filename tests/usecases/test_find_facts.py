@@ -437,3 +437,26 @@ async def test_things_of_many_tool_servers_are_asked_about_in_one_round(scene: S
     child = await derive_grant(scene.world, scene.planner, root.grant.grant_id, fields, None)
     assert isinstance(child, SignedGrant)
     assert len(scene.tools.questions) == len(names)
+
+
+async def test_policies_are_asked_about_what_a_tool_is_registered_to_name_whatever_the_grant_says(scene: Scene) -> None:
+    await add(scene, "v1", PERMIT)
+    await activate(scene, "v1")
+    await on_record(scene, "c_1", region="us")
+    async with scene.world.store.write() as tx:
+        tool = await tx.registry.tool(ACME, SEARCH.server, SEARCH.tool)
+        assert tool is not None
+        await tx.registry.put_tool(replace(tool, resource_arguments={"caseId": "case", "more": "case"}))
+        await tx.commit()
+    for rule in ({"*": {"any": True}}, {"caseId": {"eq": "c_1"}}, {"caseId": {"prefix": "c_"}}, CASE):
+        made = await grant_with(scene, rule)
+        scene.policies.questions.clear()
+        assert await outcome(scene, made, a_call(caseId="c_1")) is None
+        (question,) = scene.policies.questions
+        assert (question.resource, question.resource_attributes) == (ResourceRef("case", "c_1"), {"region": "us"})
+    made = await grant_with(scene, {"*": {"any": True}})
+    scene.policies.questions.clear()
+    call = replace(a_call(), arguments={"caseId": 7, "more": ["c_1", "x" * 300]})
+    assert isinstance(await forward_call(scene.world, caller_for(made), call), Forwarded)
+    asked = {question.resource for question in scene.policies.questions}
+    assert asked == {ResourceRef("case", "7"), ResourceRef("case", "c_1"), ResourceRef("case", "x" * 300)}

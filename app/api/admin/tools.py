@@ -32,6 +32,7 @@ Prose = Annotated[str, StringConstraints(max_length=MAX_DESCRIPTION_CHARS)]
 PathTool = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_./-]+$")]
 Sink = Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+ResourceType = Annotated[str, StringConstraints(max_length=64)]
 
 
 class HttpDocument(Document):
@@ -71,6 +72,11 @@ class ToolRequest(Document):
     loggable_arguments: list[Argument] = Field(
         default_factory=list, max_length=100, description="properties whose values may stand in the audit log"
     )
+    resource_arguments: dict[Argument, ResourceType] = Field(
+        default_factory=dict,
+        description="properties that name things, and the type of those: policies are asked about each",
+        examples=[{"caseId": "case"}],
+    )
     http: HttpDocument = Field(default_factory=HttpDocument, description="for the transport http only")
 
     def tool(self, tenant_id: TenantId, server: str, name: str, source: ToolSource) -> Tool:
@@ -87,6 +93,7 @@ class ToolRequest(Document):
             sinks=tuple(sorted(set(self.sinks))),
             idempotent=self.idempotent,
             loggable_arguments=tuple(sorted(set(self.loggable_arguments))),
+            resource_arguments=dict(sorted(self.resource_arguments.items())),
             http=self.http.binding,
             source=source,
         )
@@ -117,6 +124,7 @@ class ToolPatch(Document):
     sinks: Annotated[list[Sink], Field(max_length=32)] | None = None
     idempotent: bool | None = None
     loggable_arguments: Annotated[list[Argument], Field(max_length=100)] | None = None
+    resource_arguments: dict[Argument, ResourceType] | None = None
     http: HttpDocument | None = None
 
 
@@ -135,6 +143,7 @@ class ToolDocument(Document):
     sinks: list[str]
     idempotent: bool
     loggable_arguments: list[str]
+    resource_arguments: dict[str, str]
     http: HttpDocument | None = Field(default=None, description="for the transport http only")
     source: ToolSource = Field(description="declared by an administrator, or discovered and pinned")
 
@@ -155,6 +164,7 @@ class ToolDocument(Document):
             sinks=list(tool.sinks),
             idempotent=tool.idempotent,
             loggable_arguments=list(tool.loggable_arguments),
+            resource_arguments=dict(tool.resource_arguments),
             source=tool.source,
         )
         # Only a tool server over plain HTTP gives its tools a path.
