@@ -239,6 +239,7 @@ BILLING_TOOLS: Final[Mapping[str, JsonObject]] = {
         "costFrom": "/costCents",
         "effect": "destructive",
         "loggableArguments": ["caseId", "customerId"],
+        "resourceArguments": {"caseId": "case"},
         "http": {"method": "POST", "path": "/refunds"},
     },
     "close_account": {

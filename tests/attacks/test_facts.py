@@ -117,6 +117,19 @@ async def test_a_policy_holds_every_call_to_what_is_on_record(stage: Stage) -> N
     assert refused(await stage.api.call(late, stage.support, "search", {"caseId": "c_us"}), 403) == "policy_denied"
 
 
+@pytest.mark.parametrize("rule", [{"caseId": {"eq": "c_us"}}, {"caseId": {"prefix": "c_"}}, {"*": {"any": True}}])
+async def test_no_constraint_hides_a_thing_from_the_tenants_policies(stage: Stage, rule: Json) -> None:
+    await on_record(stage, "c_us", region="us")
+    where, path = {"tenant": stage.tenant}, "/tool-servers/support/tools/search"
+    schema = {"type": "object", "properties": {"caseId": {}}}
+    members = {"inputSchema": schema, "resourceArguments": {"caseId": "case"}}
+    made(await stage.api.admin_request("PATCH", path, json=members, params=where))
+    await activated(stage, ONLY_EU)
+    token = await token_under(stage, rule)
+    response = await stage.api.call(token, stage.support, "search", {"caseId": "c_us"})
+    assert refused(response, 403) == "policy_denied"
+
+
 async def test_a_policy_that_fails_denies_though_another_permits_and_is_on_record(stage: Stage) -> None:
     token = await token_under(stage, CASE)
     await on_record(stage, "c_1")
@@ -195,3 +208,27 @@ async def test_a_catalogue_is_its_holders_and_shows_nothing_that_is_refused(stag
     stranger = await stage.token(await stage.grant())
     assert (await stage.api.request("GET", path, stranger)).status_code == 404
     assert (await stage.api.request("GET", path, await stage.token(grant))).status_code == 404
+
+
+async def test_a_child_learns_nothing_of_what_its_parent_may(stage: Stage) -> None:
+    agent = await stage.api.client(stage.tenant, f"{stage.tenant}-agent", kind="agent", scopes=["tools:call"])
+    parent = await stage.grant(resourceConstraints={"search": {"customerId": {"oneOf": ["c_42", "of-the-parent"]}}})
+    narrower = {"search": {"customerId": {"eq": "c_42"}}}
+    child = made(
+        await stage.api.derive(stage.planner, parent["grantId"], holder=agent.client_id, resourceConstraints=narrower)
+    )
+    token = await stage.api.access_token(agent, child["grant"])
+    own = made(await stage.api.introspect(agent, token))["grant_id"]
+    for seen, bearer in ((own, token), (child["grantId"], await stage.api.token_of(agent))):
+        lineage = made(await stage.api.request("GET", f"/v1/grants/{seen}/lineage", bearer))
+        assert "of-the-parent" not in str(lineage)
+        assert parent["grantId"] not in [ancestor["grantId"] for ancestor in lineage["ancestors"]]
+    whole = await stage.api.lineage(stage.planner, child["grantId"])
+    assert [ancestor["grantId"] for ancestor in whole["ancestors"]] == [parent["grantId"]]
+
+
+@pytest.mark.parametrize("subject", ["jose\u0301", "ann\u0000", "ann\n", "ann\u202e", "", "x" * 201])
+async def test_nobody_is_minted_who_looks_like_somebody_else(stage: Stage, subject: str) -> None:
+    response = await stage.api.mint(stage.planner, audience=stage.support, subject=subject)
+    assert response.status_code == 422
+    assert response.json()["pointer"] == "/subject"
