@@ -24,6 +24,7 @@ from tests.usecases.worlds import PLANNER, Scene, a_scene, caller_for
 pytestmark = pytest.mark.anyio
 
 GLOBEX = TenantId("globex")
+OPEN: JsonObject = {"*": {"any": True}}
 CASE: JsonObject = {"caseId": {"resource": "case"}}
 EU_CASE: JsonObject = {"caseId": {"resource": {"type": "case", "where": {"region": "eu", "open": True}}}}
 
@@ -448,13 +449,14 @@ async def test_policies_are_asked_about_what_a_tool_is_registered_to_name_whatev
         assert tool is not None
         await tx.registry.put_tool(replace(tool, resource_arguments={"caseId": "case", "more": "case"}))
         await tx.commit()
-    for rule in ({"*": {"any": True}}, {"caseId": {"eq": "c_1"}}, {"caseId": {"prefix": "c_"}}, CASE):
+    rules: list[JsonObject] = [OPEN, {"caseId": {"eq": "c_1"}}, {"caseId": {"prefix": "c_"}}, CASE]
+    for rule in rules:
         made = await grant_with(scene, rule)
         scene.policies.questions.clear()
         assert await outcome(scene, made, a_call(caseId="c_1")) is None
         (question,) = scene.policies.questions
         assert (question.resource, question.resource_attributes) == (ResourceRef("case", "c_1"), {"region": "us"})
-    made = await grant_with(scene, {"*": {"any": True}})
+    made = await grant_with(scene, OPEN)
     scene.policies.questions.clear()
     call = replace(a_call(), arguments={"caseId": 7, "more": ["c_1", "x" * 300]})
     assert isinstance(await forward_call(scene.world, caller_for(made), call), Forwarded)
