@@ -5,10 +5,10 @@ UV := 0.13.9
 
 # Two targets at once would set up the same environment twice.
 .NOTPARALLEL:
-.PHONY: help demo serve test check bench fuzz openapi lock clean moved
+.PHONY: help demo serve test check bench prove prove-long fuzz openapi lock clean moved
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
 demo: .venv/run.stamp ## the whole story on real processes, printed
 	.venv/bin/subgrant demo
@@ -25,6 +25,14 @@ check: .venv/dev.stamp ## lint, format, types, layers, and the tests marked `gat
 	$(PY) -m mypy
 	.venv/bin/lint-imports --no-logo --no-cache
 	$(PY) -m pytest -q -m gate
+
+prove: .venv/dev.stamp ## the prover of narrowing against a solver, in two minutes or ARGS="--cases 20000 --seed 7"
+	$(PY) -m prove $(ARGS)
+
+prove-long: .venv/dev.stamp ## the same for a night, and the properties of constraints with a million cases
+	$(PY) -m prove --cases 60000 $(ARGS)
+	PROVE_TIMES=50 $(PY) -m pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal --timeout=0 \
+		--hypothesis-profile=explore tests/core/test_constraint_properties.py
 
 fuzz: .venv/dev.stamp ## grants and rules that nobody would write, for a minute or ARGS="--seconds 600"
 	$(PY) -m tests.fuzz $(ARGS)
@@ -49,7 +57,7 @@ lock: .venv/dev.stamp ## write the lock files anew from pyproject.toml
 
 clean: ## remove .venv and whatever the tools left
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
-	find app bench migrations tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find app bench migrations prove tests tools -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A virtual environment does not survive a move of its folder.
 ifneq ($(shell cat .venv/folder 2>/dev/null),$(CURDIR))
