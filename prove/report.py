@@ -78,8 +78,11 @@ def _labelled(holds: Callable[[str, str], bool]) -> Holds:
     return lambda verdict: holds(*verdict.case.labels)
 
 
-def _are_numbers(child: str, parent: str) -> bool:
-    return child in {"int", "decimal"} and (child == parent or (child, parent) == ("int", "notOneOf"))
+def _are_numbers(verdict: Verdict) -> bool:
+    """Of one kind and, where it has one, of one scale: no others are compared."""
+    if verdict.case.labels == ("decimal", "decimal"):
+        return bool(verdict.case.child["decimal"]["scale"] == verdict.case.parent["decimal"]["scale"])
+    return verdict.case.labels in {("int", "int"), ("int", "notOneOf")}
 
 
 FINITE_SETS: Final = "finite sets"
@@ -90,7 +93,7 @@ PAIRED: Final = (FINITE_SETS, NUMBER_RANGES, STRINGS)
 
 TOTALS: Final[dict[str, Holds]] = {
     FINITE_SETS: _labelled(lambda child, _: child in FINITE),
-    NUMBER_RANGES: _labelled(_are_numbers),
+    NUMBER_RANGES: _are_numbers,
     STRINGS: _labelled(lambda child, parent: child in TEXTS and parent in (*TEXTS, "notOneOf")),
     "related pairs": lambda verdict: verdict.case.family in RELATED,
     "unrelated pairs": lambda verdict: verdict.case.family not in RELATED,

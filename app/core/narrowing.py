@@ -185,8 +185,17 @@ def _conjunction_within(atoms: Conjunction, parent: Constraint, ground: Ground) 
     ground.steps.take(len(atoms))
     if isinstance(parent, AnyValue) or parent in atoms:
         return None
-    if (values := _finite(atoms, ground)) is not None:
-        return _values_within(values, parent, ground)
+    if (values := _finite(atoms, ground)) is None:
+        return _taken_apart(atoms, parent, ground)
+    refusal = _values_within(values, parent, ground)
+    # An atom that rests on a record says more than the values do: it may stand in the parent, too.
+    if refusal is None or _timeless(atoms) == atoms or _taken_apart(atoms, parent, ground) is not None:
+        return refusal
+    return None
+
+
+def _taken_apart(atoms: Conjunction, parent: Constraint, ground: Ground) -> Refusal | None:
+    """The proof by the parent's clauses, by what texts have in common, or by a row of the table."""
     if isinstance(parent, AllOf):
         return _first(_conjunction_within(atoms, clause, ground) for clause in parent.clauses)
     if isinstance(parent, AnyOf):
