@@ -1,5 +1,6 @@
 """Mint within a ceiling, derive within a parent: what is more is refused, what is left out is least."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -7,12 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.attenuation import Birth, Ceiling, Wish, attenuate, mint
+from app.core.attenuation import ANY, Birth, Ceiling, Wish, attenuate, mint, things_to_ask_about
 from app.core.budget import Amount
 from app.core.decision import widenings
-from app.core.grant import MAX_LINEAGE, Grant, GrantChain, GrantId, ToolName, ToolRef
+from app.core.grant import MAX_LINEAGE, ClientId, Grant, GrantChain, GrantId, RunId, ToolName, ToolRef
 from app.core.narrowing import Ground, Refusal
+from app.core.projection import parse_projection
 from app.core.reasons import Reason
+from app.core.resources import ResourceRef, Resources
 from app.core.strict_json import JsonObject
 from tests.samples import (
     ACME,
@@ -103,6 +106,23 @@ def test_a_tool_without_constraints_takes_no_arguments() -> None:
 )
 def test_a_root_above_its_clients_ceiling_is_refused(changes: dict[str, object], pointer: str) -> None:
     assert refused(minted(a_wish(**changes))) == (pointer, Reason.NOT_NARROWER)
+
+
+@pytest.mark.parametrize(
+    "changes, noun",
+    [
+        ({"audience": (BILLING,), "tools": {}}, "audience"),
+        ({"tools": {MESSAGE: None}}, "tools"),
+        ({"tool_calls": 101}, "calls"),
+        ({"spend_ucents": 10_000_001}, "spend"),
+        ({"expires_at": NOW + timedelta(days=1)}, "lifetime"),
+        ({"max_depth": 5}, "depth"),
+    ],
+)
+def test_who_asks_above_a_ceiling_is_told_of_what_it_is_too_much(changes: dict[str, object], noun: str) -> None:
+    refusal = minted(a_wish(**changes))
+    assert isinstance(refusal, Refusal)
+    assert refusal.detail == f"the client's limits do not allow this {noun}"
 
 
 def test_a_root_for_another_subject_needs_the_ceilings_word() -> None:
@@ -279,3 +299,280 @@ def test_many_tools_together_take_no_longer_than_a_derivation_may() -> None:
     refusal = derived(a_chain(parent), many)
     assert isinstance(refusal, Refusal)
     assert refusal.reason is Reason.NARROWING_UNPROVABLE
+
+
+# --- a node, member by member -----------------------------------------------------------------------------
+
+LATER: Final = NOW + timedelta(microseconds=999_999)
+SOON: Final = NOW + timedelta(minutes=1)
+SOMEBODY: Final = a_birth(actor="worker", issued_by=ClientId("issuer"), holder=ClientId("holder"), now=LATER)
+FEW: Final = parse_projection(["$.a"], pointer="")
+LESS: Final = parse_projection(["$.a.b"], pointer="")
+
+
+def test_a_root_is_what_was_wished_and_born_to_the_last_member() -> None:
+    wish = Wish(
+        audience=(SUPPORT,),
+        tools={SEARCH: rule({"customerId": {"eq": "c_42"}})},
+        tool_calls=5,
+        spend_ucents=7,
+        not_before=SOON,
+        expires_at=NOW + timedelta(minutes=2),
+        may_redelegate=True,
+        max_depth=2,
+        projections={SEARCH: FEW},
+    )
+    grant = mint(
+        wish,
+        a_ceiling(subjects=frozenset({ANY})),
+        SOMEBODY,
+        tenant_id=ACME,
+        subject="user:ada",
+        parent_run_id=RunId("run_above"),
+        policy_version="v3",
+        lifetime=timedelta(minutes=10),
+    )
+    assert grant == Grant(
+        grant_id=GrantId("gr_new"),
+        parent_grant_id=None,
+        root_grant_id=GrantId("gr_new"),
+        depth=0,
+        tenant_id=ACME,
+        subject="user:ada",
+        actor="worker",
+        issued_by=ClientId("issuer"),
+        holder=ClientId("holder"),
+        parent_run_id=RunId("run_above"),
+        child_run_id=RunId("run_new"),
+        audience=(SUPPORT,),
+        tools={SEARCH: rule({"customerId": {"eq": "c_42"}})},
+        limit=Amount(tool_calls=5, spend_ucents=7),
+        issued_at=NOW,
+        not_before=SOON,
+        expires_at=NOW + timedelta(minutes=2),
+        may_redelegate=True,
+        max_depth=2,
+        policy_version="v3",
+        projections={SEARCH: FEW},
+    )
+
+
+def test_a_root_that_begins_later_lives_as_long_from_there() -> None:
+    grant = minted(a_wish(not_before=SOON))
+    assert isinstance(grant, Grant)
+    assert (grant.not_before, grant.expires_at) == (SOON, SOON + timedelta(minutes=10))
+    assert grant.max_depth == a_ceiling().max_depth
+
+
+def test_a_child_is_what_was_wished_and_born_to_the_last_member() -> None:
+    parent = a_grant(projections={SEARCH: FEW}, tools={SEARCH: rule({}), MESSAGE: rule({})})
+    wish = Wish(
+        audience=(SUPPORT,),
+        tools={SEARCH: None},
+        tool_calls=3,
+        spend_ucents=7,
+        not_before=SOON,
+        expires_at=NOW + timedelta(minutes=2),
+        may_redelegate=True,
+        max_depth=2,
+        projections={SEARCH: LESS, MESSAGE: LESS},
+    )
+    left = Amount(tool_calls=3, spend_ucents=7)
+    assert derived(a_chain(parent), wish, birth=SOMEBODY, left=left) == Grant(
+        grant_id=GrantId("gr_new"),
+        parent_grant_id=parent.grant_id,
+        root_grant_id=parent.root_grant_id,
+        depth=1,
+        tenant_id=parent.tenant_id,
+        subject=parent.subject,
+        actor="worker",
+        issued_by=ClientId("issuer"),
+        holder=ClientId("holder"),
+        parent_run_id=parent.child_run_id,
+        child_run_id=RunId("run_new"),
+        audience=(SUPPORT,),
+        tools={SEARCH: rule({})},
+        limit=left,
+        issued_at=NOW,
+        not_before=SOON,
+        expires_at=NOW + timedelta(minutes=2),
+        may_redelegate=True,
+        max_depth=2,
+        policy_version=parent.policy_version,
+        projections={SEARCH: LESS},
+    )
+
+
+def test_a_node_of_the_same_run_keeps_the_run_above_it_and_uses_no_depth() -> None:
+    chain = a_chain(a_grant(parent_run_id=RunId("run_above")))
+    for as_grant, depth in ((False, 0), (True, 1)):
+        node = derived(chain, Wish(), as_grant=as_grant, birth=same(chain))
+        assert isinstance(node, Grant)
+        assert (node.parent_run_id, node.child_run_id, node.depth) == ("run_above", "run_root", depth)
+
+
+@pytest.mark.parametrize("changes", [{"actor": "worker"}, {"child_run_id": RunId("run_new")}])
+def test_a_node_for_another_actor_or_run_is_redelegation_though_it_is_no_grant(changes: dict[str, object]) -> None:
+    chain = a_chain(a_grant())
+    node = derived(chain, Wish(), as_grant=False, birth=replace(same(chain), **changes))  # type: ignore[arg-type]
+    assert isinstance(node, Grant)
+    assert node.depth == 1
+
+
+def test_what_is_left_out_is_the_parents() -> None:
+    parent = a_grant(projections={SEARCH: FEW}, max_depth=3)
+    child = derived(a_chain(parent), Wish())
+    assert isinstance(child, Grant)
+    assert (child.projections, child.max_depth, child.audience) == ({SEARCH: FEW}, 3, parent.audience)
+
+
+def test_a_childs_default_lifetime_ends_before_its_parents_where_it_is_shorter() -> None:
+    child = derived(a_chain(a_grant(expires_at=NOW + timedelta(hours=9))), Wish(), birth=SOMEBODY)
+    assert isinstance(child, Grant)
+    assert child.expires_at == NOW + timedelta(hours=1)
+
+
+def test_a_narrower_audience_takes_the_tools_of_the_other_servers_away() -> None:
+    parent = a_grant(audience=(SUPPORT, BILLING), tools={SEARCH: rule({}), REFUND: rule({})})
+    child = derived(a_chain(parent), Wish(audience=(BILLING,)))
+    assert isinstance(child, Grant)
+    assert child.tools == {REFUND: rule({})}
+
+
+@pytest.mark.parametrize(
+    "changes, wish, refusal",
+    [
+        ({"may_redelegate": False}, {}, ("/mayRedelegate", Reason.REDELEGATION_DENIED)),
+        ({"max_depth": 0}, {}, ("/maxDepth", Reason.DEPTH_EXCEEDED)),
+        (
+            {},
+            {"tools": {SEARCH: rule({"customerId": {"eq": "c_43"}})}},
+            ("/resourceConstraints/case_search/customerId", Reason.NOT_NARROWER),
+        ),
+        ({"projections": {SEARCH: LESS}}, {"projections": {SEARCH: FEW}}, ("/resultProjection", Reason.NOT_NARROWER)),
+        ({}, {"not_before": SOON, "expires_at": SOON}, ("/expiresAt", Reason.NOT_NARROWER)),
+    ],
+)
+def test_a_refused_derivation_points_at_what_was_wished(
+    changes: dict[str, object], wish: dict[str, object], refusal: tuple[str, Reason]
+) -> None:
+    asked = Wish(**wish)  # type: ignore[arg-type]  # a table of fields
+    assert refused(derived(a_chain(a_grant(**changes)), asked)) == refusal
+
+
+def test_a_lineage_may_be_as_long_as_it_may_be_stored() -> None:
+    grants = [a_grant()]
+    while len(grants) < MAX_LINEAGE - 1:
+        grants.append(a_child(grants[-1], grant_id=GrantId(f"gr_{len(grants)}"), depth=0))
+    chain = a_chain(*grants)
+    assert isinstance(derived(chain, Wish(), as_grant=False, birth=same(chain)), Grant)
+
+
+def test_that_a_grant_may_not_be_redelegated_is_said_before_that_it_would_be_too_deep() -> None:
+    chain = a_chain(a_grant(may_redelegate=False, max_depth=0))
+    assert refused(derived(chain, Wish())) == ("/mayRedelegate", Reason.REDELEGATION_DENIED)
+
+
+def costly(tools: int, arguments: int) -> Grant | Refusal:
+    """A derivation whose proofs take 258 steps an argument, once as it is made and once as it will be checked."""
+    refs = [ToolRef(SUPPORT.server, ToolName(f"t{number}")) for number in range(tools)]
+    names = [f"a{number}" for number in range(arguments)]
+    values: JsonObject = {"oneOf": [*range(256)]}
+    within, narrower = rule({name: {"int": {"min": 0}} for name in names}), rule(dict.fromkeys(names, values))
+    parent = a_grant(tools=dict.fromkeys(refs, within))
+    return derived(a_chain(parent), Wish(tools=dict.fromkeys(refs, narrower)))
+
+
+@pytest.mark.parametrize("tools, arguments, made", [(1, 64, True), (3, 64, True), (4, 64, False)])
+def test_all_proofs_of_a_derivation_share_its_steps(tools: int, arguments: int, made: bool) -> None:
+    result = costly(tools, arguments)
+    assert isinstance(result, Grant) is made
+    if isinstance(result, Refusal):
+        assert result.reason is Reason.NARROWING_UNPROVABLE
+
+
+def test_no_tool_takes_more_steps_than_a_call_of_it_has() -> None:
+    both: JsonObject = {"allOf": [{"oneOf": [*range(256)]}, {"int": {"min": 0}}, {"int": {"min": -1}}]}
+    parent = a_grant(tools={SEARCH: rule({f"a{number}": {"int": {"min": -2}} for number in range(64)})})
+    refusal = derived(a_chain(parent), Wish(tools={SEARCH: rule({f"a{number}": both for number in range(64)})}))
+    assert refused(refusal)[1] is Reason.NARROWING_UNPROVABLE
+
+
+# --- a ceiling, to the last unit --------------------------------------------------------------------------
+
+CEILING: Final = a_ceiling(limit=Amount(tool_calls=5, spend_ucents=7), max_depth=2)
+
+
+def test_a_root_may_be_as_wide_as_its_clients_ceiling() -> None:
+    wish = a_wish(tool_calls=5, spend_ucents=7, max_depth=2, expires_at=NOW + timedelta(hours=1))
+    assert isinstance(minted(wish, CEILING), Grant)
+
+
+def test_a_ceiling_of_anything_lets_anything_be_granted() -> None:
+    anything = frozenset({ANY})
+    ceiling = a_ceiling(audiences=anything, allowed_tools=anything, subjects=anything)
+    assert isinstance(minted(a_wish(), ceiling, subject="user:ada"), Grant)
+
+
+def test_a_subject_is_nobody_else_because_another_is_allowed() -> None:
+    ceiling = a_ceiling(subjects=frozenset({"user:eve"}))
+    assert refused(minted(a_wish(), ceiling, subject="user:ada")) == ("/subject", Reason.NOT_NARROWER)
+
+
+@pytest.mark.parametrize("audiences, pointer", [({SUPPORT.uri}, None), ({SUPPORT.server}, None), ({"x"}, "/audience")])
+def test_a_ceiling_names_an_audience_by_its_address_or_its_server(audiences: set[str], pointer: str | None) -> None:
+    result = minted(a_wish(), a_ceiling(audiences=frozenset(audiences)))
+    assert (result.pointer if isinstance(result, Refusal) else None) == pointer
+
+
+def test_every_audience_and_every_tool_must_be_allowed() -> None:
+    two = a_wish(audience=(SUPPORT, BILLING))
+    assert refused(minted(two))[0] == "/audience"
+    assert refused(minted(a_wish(tools={SEARCH: None, MESSAGE: None})))[0] == "/allowedTools"
+
+
+@pytest.mark.parametrize("tools, allowed", [({"case_search"}, True), ({"support/case_search"}, True), ({"x"}, False)])
+def test_a_ceiling_names_a_tool_alone_or_with_its_server(tools: set[str], allowed: bool) -> None:
+    result = minted(a_wish(), a_ceiling(allowed_tools=frozenset(tools)))
+    assert isinstance(result, Grant) is allowed
+
+
+def test_a_client_of_which_nothing_is_said_may_grant_four_deep_for_ten_minutes() -> None:
+    assert (Ceiling().max_depth, Ceiling().max_lifetime, Ceiling().limit) == (4, timedelta(minutes=10), Amount())
+
+
+# --- what a derivation must know of things ----------------------------------------------------------------
+
+A_CASE: Final = rule({"caseId": {"resource": "case"}})
+ITS_CASE: Final = rule({"caseId": {"eq": "c_1"}})
+
+
+def test_things_are_asked_about_where_a_wish_lists_what_its_parent_asks_about() -> None:
+    parent = a_grant(audience=(SUPPORT, BILLING), tools={SEARCH: A_CASE, MESSAGE: A_CASE, REFUND: rule({})})
+    more = rule({"caseId": {"oneOf": ["c_1", "c_2"]}})
+    wish = Wish(tools={SEARCH: ITS_CASE, MESSAGE: more, REFUND: ITS_CASE})
+    assert things_to_ask_about(wish, parent) == {
+        SUPPORT.server: {ResourceRef("case", "c_1"), ResourceRef("case", "c_2")}
+    }
+    for nothing in (Wish(), Wish(tools={SEARCH: None}), Wish(tools={ToolRef(SUPPORT.server, ToolName("x")): ITS_CASE})):
+        assert things_to_ask_about(nothing, parent) == {}
+
+
+def test_a_thing_is_within_reach_as_it_is_on_record_at_its_own_server() -> None:
+    parent = a_grant(audience=(SUPPORT, BILLING), tools={SEARCH: A_CASE, REFUND: rule({})})
+    record: Resources = {ResourceRef("case", "c_1"): {}}
+    for server, pointer in (
+        (SUPPORT.server, None),
+        (BILLING.server, "/resourceConstraints/case_search/caseId"),
+    ):
+        result = attenuate(
+            a_chain(parent),
+            Wish(tools={SEARCH: ITS_CASE}),
+            a_birth(),
+            left=PLENTY,
+            ceiling=None,
+            lifetime=timedelta(hours=1),
+            as_grant=True,
+            resources={server: record},
+        )
+        assert (result.pointer if isinstance(result, Refusal) else None) == pointer

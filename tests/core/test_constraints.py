@@ -16,6 +16,7 @@ from app.core.constraints import (
     render_tool_rule,
 )
 from app.core.kinds import MAX_PATH_CHARS, Constraint
+from app.core.kinds.base import CHARS_A_STEP, STEPS_TO_READ
 from app.core.reasons import Reason
 from app.core.resources import ResourceRef, Resources
 from app.core.spelling import KINDS
@@ -281,6 +282,26 @@ def test_every_kind_allows_something_and_refuses_something() -> None:
     assert refused == KINDS.keys() - {"any"}
 
 
+@pytest.mark.parametrize("value", [167_772_161, 1.5, True, None, [], ["10.0.0.1"], {}])
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        {"str": {}},
+        {"prefix": "1"},
+        {"suffix": "1"},
+        {"glob": "*"},
+        {"regex": ".*"},
+        {"path": {"root": "/"}},
+        {"url": {"hosts": ["example.com"]}},
+        {"host": {"hosts": ["10.0.0.1"]}},
+        {"cidr": "10.0.0.0/8"},
+        {"resource": "case"},
+    ],
+)
+def test_what_is_no_string_has_the_wrong_shape_for_every_kind_of_text(constraint: JsonObject, value: JsonValue) -> None:
+    assert verdict(constraint, value) == INVALID
+
+
 def test_a_sibling_prefix_is_not_under_the_root() -> None:
     assert verdict(DATA, "/database") == OUTSIDE
     assert verdict(DATA, "/database/x") == OUTSIDE
@@ -417,6 +438,86 @@ def test_an_evaluation_that_takes_too_many_steps_denies() -> None:
     rule: JsonObject = {"list": {"items": {"anyOf": [{"eq": index} for index in range(256)]}}}
     assert verdict(rule, [0] * (MAX_STEPS // 257 - 1)) is None
     assert verdict(rule, [0] * (MAX_STEPS // 257 + 1)) == INVALID
+
+
+@pytest.mark.parametrize(
+    "constraint, value, words",
+    [
+        ({"int": {"min": 1}}, 0, 'argument "x" must be at least 1'),
+        ({"int": {"min": 1, "max": 5}}, 6, 'argument "x" must be from 1 to 5'),
+        ({"list": {"items": {"any": True}, "minLength": 1}}, [], 'argument "x" must have at least 1 items'),
+        ({"str": {"maxLength": 2}}, "abc", 'argument "x" must have from 0 to 2 characters'),
+        ({"decimal": {"min": "0.5", "max": "1", "scale": 2}}, 7, 'argument "x" must be from 0.50 to 1.00'),
+    ],
+)
+def test_who_is_beyond_a_limit_is_told_the_limit(constraint: JsonObject, value: JsonValue, words: str) -> None:
+    assert check({"x": constraint}, {"x": value}) == Objection("/x", OUTSIDE, words)
+
+
+A_CASE: Final[JsonObject] = {"resource": "case"}
+
+
+@pytest.mark.parametrize(
+    "constraint, value, cost",
+    [
+        ({"any": True}, [[[1]]], 1),
+        ({"eq": 1}, 1, 1),
+        ({"any": True}, "x" * (CHARS_A_STEP - 1), 1),
+        ({"any": True}, "x" * CHARS_A_STEP, 2),
+        ({"any": True}, "x" * CHARS_A_STEP * 5, 6),
+        ({"any": True}, ["x"] * CHARS_A_STEP, 1),
+        ({"list": {"items": {"bool": {}}}}, [True] * 3, 4),
+        ({"containsAll": ["a", "b"]}, ["a", "b", "c"], 6),
+        ({"subsetOf": ["a", "b"]}, ["a", "a", "b"], 6),
+        ({"object": {"fields": {"a": {"int": {}}, "b": {"int": {}, "optional": True}}}}, {"a": 1}, 2),
+        ({"allOf": [{"int": {}}, {"int": {}}]}, 1, 3),
+        ({"anyOf": [{"int": {}}, {"bool": {}}]}, 1, 3),
+        ({"decimal": {"scale": 2}}, 1, 1 + STEPS_TO_READ),
+        ({"host": {"hosts": ["example.com"]}}, "example.com", 1 + STEPS_TO_READ),
+        ({"cidr": "10.0.0.0/8"}, "10.0.0.1", 1 + STEPS_TO_READ),
+        ({"url": {"hosts": ["example.com"]}}, "https://example.com/", 1 + STEPS_TO_READ),
+    ],
+)
+def test_a_judgement_takes_its_steps_of_those_that_it_was_given(
+    constraint: JsonObject, value: JsonValue, cost: int
+) -> None:
+    rule, steps = rule_of({"x": constraint}), Steps(left=100)
+    assert check_arguments(rule, {"x": value}, BINDINGS, steps) is None
+    assert 100 - steps.left == cost
+    assert check_arguments(rule, {"x": value}, BINDINGS, Steps(left=cost)) is None
+    objection = check_arguments(rule, {"x": value}, BINDINGS, Steps(left=cost - 1))
+    assert objection is not None
+    assert (objection.pointer, objection.reason) == ("", INVALID)
+
+
+@pytest.mark.parametrize(
+    "constraint, value, ids, cost",
+    [
+        (A_CASE, "c_1", ["c_1"], 1),
+        (A_CASE, "", [], 1),
+        (A_CASE, 7, [], 1),
+        ({"list": {"items": A_CASE}}, ["c_1", "c_2"], ["c_1", "c_2"], 3),
+        ({"list": {"items": A_CASE}}, "c_1", [], 1),
+        ({"object": {"fields": {"a": A_CASE, "b": A_CASE}}}, {"a": "c_1"}, ["c_1"], 2),
+        ({"object": {"fields": {"a": A_CASE}}}, ["c_1"], [], 1),
+        ({"allOf": [A_CASE, {"prefix": "c"}]}, "c_1", ["c_1"], 3),
+        ({"anyOf": [{"int": {}}, A_CASE]}, "c_1", ["c_1"], 3),
+        ({"str": {}}, "c_1", [], 1),
+    ],
+)
+def test_the_things_that_a_value_names_are_found_wherever_it_stands_for_one(
+    constraint: JsonObject, value: JsonValue, ids: list[str], cost: int
+) -> None:
+    steps = Steps(left=100)
+    found = [*rule_of({"x": constraint, "y": A_CASE}).resources({"x": value}, steps)]
+    assert found == [ResourceRef("case", id_) for id_ in ids]
+    assert 100 - steps.left == cost
+
+
+def test_what_is_not_known_to_be_on_record_is_out_of_reach() -> None:
+    objection = check_arguments(rule_of({"x": {"resource": "case"}}), {"x": "c_1"}, BINDINGS)
+    assert objection is not None
+    assert objection.reason == OUTSIDE
 
 
 # --- bindings ---------------------------------------------------------------------------------------------
@@ -622,6 +723,65 @@ def test_a_refusal_repeats_no_values() -> None:
     with pytest.raises(ConstraintInvalid) as caught:
         rule_of({"a": {"bind": "s3cret"}, "b": {"oneOf": ["s3cret", []]}})
     assert "s3cret" not in str(caught.value)
+
+
+def refusal_of(document: JsonValue) -> ConstraintInvalid | None:
+    try:
+        rule_of(document)
+    except ConstraintInvalid as invalid:
+        return invalid
+    return None
+
+
+def names(count: int) -> dict[str, JsonValue]:
+    return {f"n{index}": {"bool": {}} for index in range(count)}
+
+
+def numbers(count: int) -> list[JsonValue]:
+    return [*range(count)]
+
+
+@pytest.mark.parametrize(
+    "document, understood",
+    [
+        (names(64), True),
+        (names(65), False),
+        ({"x": {"object": {"fields": names(64)}}}, True),
+        ({"x": {"object": {"fields": names(65)}}}, False),
+        ({"x": {"oneOf": numbers(256)}}, True),
+        ({"x": {"oneOf": numbers(257)}}, False),
+        ({"x": {"resource": {"type": "case", "where": dict.fromkeys(names(64), 1)}}}, True),
+        ({"x": {"resource": {"type": "case", "where": dict.fromkeys(names(65), 1)}}}, False),
+        ({"x": {"resource": {"type": "case", "where": {}}}}, False),
+        ({"x": {"notOneOf": {"type": "string", "values": ["a", "b"]}}}, True),
+        ({"x": {"notOneOf": {"type": "string", "values": ["a", 1]}}}, False),
+        ({"x": {"int": {"min": -SAFE, "max": SAFE}}}, True),
+        ({"x": {"int": {"min": 2, "max": 2}}}, True),
+        ({"x": {"int": {"min": 2, "max": 1}}}, False),
+        ({"x": {"decimal": {"max": "90071992547409.91", "scale": 2}}}, True),
+        ({"x": {"decimal": {"max": "90071992547409.92", "scale": 2}}}, False),
+        ({"x": {"decimal": {"min": "-90071992547409.91", "scale": 2}}}, True),
+        ({"x": {"decimal": {"min": "-90071992547409.92", "scale": 2}}}, False),
+        ({"x": {"decimal": {"min": "1", "max": "1", "scale": 0}}}, True),
+        ({"x": {"decimal": {"min": "2", "max": "1", "scale": 0}}}, False),
+        ({"x": {"decimal": {"scale": 15}}}, True),
+        ({"x": {"decimal": {"scale": 16}}}, False),
+        ({"x": {"decimal": {"scale": -1}}}, False),
+        *(({"x": {"url": {"hosts": ["a.example"], "ports": [port]}}}, True) for port in (1, 65_535)),
+        *(({"x": {"url": {"hosts": ["a.example"], "ports": [port]}}}, False) for port in (0, 65_536)),
+        ({"x": {"url": {"hosts": ["a.example"], "path": {"exact": "/a", "under": "/a"}}}}, False),
+        ({"x": {"url": {"hosts": ["a.example"], "path": {}}}}, False),
+        ({"x": {"url": {"hosts": ["a.example"], "path": {"below": "/a"}}}}, False),
+        ({"x": {"url": {"hosts": ["a.example"], "query": "none"}}}, True),
+        ({"x": {"url": {"hosts": ["a.example"], "query": "some"}}}, False),
+        ({"x": {"str": {"minLength": 0}}}, True),
+        ({"x": {"str": {"minLength": -1}}}, False),
+    ],
+)
+def test_each_limit_of_a_rule_is_kept_to_the_last_unit(document: JsonValue, understood: bool) -> None:
+    refusal = refusal_of(document)
+    assert (refusal is None) is understood
+    assert refusal is None or refusal.detail
 
 
 def test_the_limits_themselves_are_allowed() -> None:

@@ -16,6 +16,7 @@ from app.core.decision import (
     Account,
     Allow,
     Deny,
+    at_most,
     budget_of,
     dead_link,
     decide,
@@ -297,6 +298,7 @@ def test_a_longer_chain_never_permits_more(
 
 def is_refused(verdict: Allow | Deny | None) -> tuple[Reason, str | None, str | None]:
     assert isinstance(verdict, Deny), "a refusal was expected"
+    assert verdict.detail, "a refusal says why"
     return verdict.reason, verdict.grant_id, verdict.pointer
 
 
@@ -306,7 +308,7 @@ LINK_FAULTS: Final[list[tuple[dict[str, object], Reason, str | None]]] = [
     ({"tenant_id": TenantId("globex")}, Reason.TENANT_MISMATCH, None),
     ({"audience": (BILLING,), "tools": {}}, Reason.AUDIENCE_MISMATCH, None),
     ({"tools": {}}, Reason.TOOL_NOT_ALLOWED, None),
-    ({"tools": {SEARCH: rule({"customerId": {"int": {}}})}}, Reason.RESOURCE_OUT_OF_SCOPE, "/customerId"),
+    ({"tools": {SEARCH: rule({"customerId": {"eq": "c_7"}})}}, Reason.RESOURCE_OUT_OF_SCOPE, "/customerId"),
     ({"tools": {SEARCH: rule({})}}, Reason.ARGUMENT_INVALID, "/customerId"),
     ({"limit": Amount(tool_calls=0, spend_ucents=1_000_000)}, Reason.BUDGET_EXCEEDED, None),
 ]
@@ -320,6 +322,13 @@ def test_a_refusal_names_the_link_that_objects_and_the_argument(
     chain = a_chain(grant)
     verdict = decide(chain, a_call(), accounts_of(chain), facts(), NOW)
     assert is_refused(verdict) == (reason, grant.grant_id, pointer)
+
+
+def test_a_single_thing_is_asked_about_only_where_one_is_not_too_many() -> None:
+    ref = ResourceRef("case", "c_1")
+    assert at_most(1, [ref]) == {ref}
+    assert at_most(0, [ref]) == frozenset()
+    assert at_most(0, []) == frozenset()
 
 
 def test_of_two_links_with_the_same_objection_the_one_nearer_to_the_root_is_named() -> None:
@@ -408,6 +417,20 @@ def test_only_the_tool_that_is_called_is_proven_again_at_a_call() -> None:
         assert len([*widenings(child, parent, only=only, ground_of=lambda _: Ground())]) == count
 
 
+def test_a_link_that_is_proven_narrower_passes_whatever_else_was_stored_beside_the_tool() -> None:
+    parent = a_grant(audience=BOTH, tools={SEARCH: rule({"q": {"str": {}}}), REFUND: rule({})})
+    child = a_child(parent, tools={SEARCH: rule({"q": {"prefix": "a"}}), REFUND: rule({"*": {"any": True}})})
+    chain = a_chain(parent, child)
+    assert isinstance(decide(chain, a_call({"q": "ab"}), accounts_of(chain), facts(), NOW), Allow)
+
+
+def test_a_link_that_lacks_the_tool_asks_about_nothing() -> None:
+    root = a_grant(tools={})
+    chain = a_chain(root, a_child(root, tools={SEARCH: rule({"caseId": {"resource": "case"}})}))
+    assert things_to_ask_about(chain, a_call({"caseId": "c_1"})) == {ResourceRef("case", "c_1")}
+    assert things_to_ask_about(chain, a_call({"caseId": "c_1"}, ref=REFUND)) == frozenset()
+
+
 def test_each_tool_is_proven_on_what_is_known_of_its_own_server() -> None:
     parent = a_grant(audience=BOTH, tools={SEARCH: rule({}), REFUND: rule({})})
     asked = []
@@ -451,20 +474,22 @@ def test_a_bound_argument_follows_the_run_that_calls_whichever_link_binds_it() -
 
 def test_what_takes_too_long_to_tell_names_nothing() -> None:
     chain = a_chain(a_grant(tools={SEARCH: rule({"cases": {"list": {"items": {"resource": "case"}}}})}))
-    same: list[JsonValue] = ["c_1"] * (MAX_DECISION_STEPS // 2)
-    assert things_named(chain, a_call({"cases": same})) == {ResourceRef("case", "c_1")}
-    assert things_named(chain, a_call({"cases": same * 3})) == frozenset()
+    nameless: list[JsonValue] = [""] * (MAX_DECISION_STEPS // 2)
+    assert things_named(chain, a_call({"cases": ["c_1", *nameless]})) == {ResourceRef("case", "c_1")}
+    assert things_named(chain, a_call({"cases": ["c_1", *nameless, *nameless]})) == frozenset()
 
 
 def test_things_of_all_links_together_are_few_or_none() -> None:
-    half: list[JsonValue] = [f"c_{number}" for number in range(MAX_THINGS // 2)]
+    named: JsonObject = {"list": {"items": {"resource": "case"}}}
     more: list[JsonValue] = [f"d_{number}" for number in range(256)]
-    some, named = {"oneOf": more}, {"list": {"items": {"resource": "case"}}}
-    names = [f"a{number}" for number in range(2)]
-    parent = a_grant(tools={SEARCH: rule({"cases": named, **dict.fromkeys(names, {"resource": "case"})})})
-    child = a_child(parent, tools={SEARCH: rule({"cases": named, **dict.fromkeys(names, some)})})
-    call = a_call({"cases": half})
-    assert len(things_to_ask_about(a_chain(parent, child), call)) == len(half) + len(more)
+    parent = a_grant(tools={SEARCH: rule({"cases": named, "caseId": {"resource": "case"}})})
+    child = a_child(parent, tools={SEARCH: rule({"cases": named, "caseId": {"oneOf": more}})})
+    cases: list[JsonValue] = [f"c_{number}" for number in range(MAX_THINGS - len(more))]
+    chain = a_chain(parent, child)
+    assert len(things_to_ask_about(chain, a_call({"cases": cases}))) == MAX_THINGS
+    asked = things_to_ask_about(chain, a_call({"cases": [*cases, "one more"]}))
+    assert len(asked) < MAX_THINGS
+    assert ResourceRef("case", "d_0") not in asked
 
 
 # --- policies, things, projections ------------------------------------------------------------------------

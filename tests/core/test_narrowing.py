@@ -17,10 +17,10 @@ from app.core.constraints import (
     render_tool_rule,
 )
 from app.core.kinds import FREE, AllOf, Int
-from app.core.narrowing import Refusal, narrow_tool_rule, narrows, rule_within
+from app.core.narrowing import Ground, Refusal, narrow_tool_rule, narrows, rule_within, things_to_look_up
 from app.core.reasons import Reason
 from app.core.spelling import KINDS
-from app.core.steps import MAX_STEPS
+from app.core.steps import MAX_STEPS, Steps
 from app.core.strict_json import JsonValue, canonical
 
 Document: TypeAlias = dict[str, Any]
@@ -94,6 +94,10 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     (ANY, {"anyOf": [{"str": {}}, {"int": {}}]}, UNPROVABLE),
     ({"allOf": [ANY, NUMERALS]}, NUMERALS, None),
     ({"allOf": [ANY, ANY]}, NUMERALS, WIDER),
+    (NUMERALS, {"anyOf": [{"str": {}}, ANY]}, None),
+    (NUMERALS, {"allOf": [{"int": {}}, ANY]}, None),
+    # whatever is on record of it
+    ({"allOf": [{"eq": "c_1"}, {"resource": "case"}]}, {"resource": "case"}, None),
     # eq, oneOf, bool ⊆ P: value by value
     ({"eq": 1}, {"oneOf": [1, 2]}, None),
     ({"eq": 1}, {"eq": 1}, None),
@@ -391,8 +395,7 @@ def test_a_refusal_points_into_the_child_and_repeats_no_values() -> None:
 
 
 def test_a_proof_that_takes_too_many_steps_is_refused() -> None:
-    many: Document = {"allOf": [{"anyOf": [integers(0, n), integers(1, n)]} for n in range(2, 60)]}
-    assert narrows(constraint_of(many), constraint_of({"int": {}})) == Refusal(
+    assert narrows(constraint_of(MANY), constraint_of({"int": {}})) == Refusal(
         "", UNPROVABLE, "the proof would take too many steps"
     )
     wide = AllOf(clauses=(AllOf(clauses=(Int(),) * 400),) * (MAX_STEPS // 400))
@@ -493,6 +496,77 @@ def test_a_stored_rule_never_outgrows_what_can_be_stored() -> None:
     child: Document = {f"c{index}": ANY | {"optional": True} for index in range(25)}
     assert narrowed(child, parent) == ("", UNPROVABLE)
     assert narrowed({**child, "c0": {"bool": {}}}, OPEN) == {**child, "c0": {"bool": {}}}
+
+
+THING: Final[Document] = {"resource": "case"}
+OR_BILL: Final[Document] = {"anyOf": [THING, {"resource": "bill"}]}
+
+
+@pytest.mark.parametrize(
+    "child, parent, found",
+    [
+        ({"eq": "c_1"}, THING, {("case", "c_1")}),
+        ({"oneOf": ["c_1", 2, None, "c_3"]}, THING, {("case", "c_1"), ("case", "c_3")}),
+        ({"eq": "c_1"}, {"resource": {"type": "case", "where": {"open": True}}}, {("case", "c_1")}),
+        ({"eq": "c_1"}, OR_BILL, {("case", "c_1"), ("bill", "c_1")}),
+        (list_of({"allOf": [{"eq": "c_1"}, {"str": {}}]}), list_of(THING), {("case", "c_1")}),
+        (fields(a={"eq": "c_1"}), fields(a=OR_BILL), {("case", "c_1"), ("bill", "c_1")}),
+        ({"eq": ""}, THING, set()),
+        ({"bool": {}}, THING, set()),
+        ({"eq": "c_1"}, {"str": {}}, set()),
+        (THING, THING, set()),
+        ({"allOf": [THING, {"eq": "c_1"}]}, {"allOf": [THING, {"eq": "c_1"}]}, set()),
+    ],
+)
+def test_a_proof_asks_about_what_the_child_lists_where_the_parent_asks_whose_it_is(
+    child: Document, parent: Document, found: set[tuple[str, str]]
+) -> None:
+    rules = rule_of({"x": child, "y": {"any": True}}), rule_of({"x": parent, "y": {"any": True}})
+    assert {(ref.type, ref.id) for ref in things_to_look_up(*rules)} == found
+
+
+MANY: Final[Document] = {"allOf": [{"anyOf": [integers(0, n), integers(1, n)]} for n in range(2, 60)]}
+
+
+def test_what_would_take_too_many_steps_is_still_within_itself_and_within_anything() -> None:
+    for parent in (constraint_of(MANY), constraint_of(ANY)):
+        assert narrows(constraint_of(MANY), parent, Ground(steps=Steps(left=0))) is None
+
+
+@pytest.mark.parametrize(
+    "child, parent, cost",
+    [
+        # a step for each alternative, one for each atom of it that is compared
+        (integers(2, 3), NUMERALS, 2),
+        (DIGITS, NUMERALS, 4),
+        ({"allOf": [NUMERALS, integers(2, 3)]}, integers(1, 7), 4),
+        ({"allOf": [DIGITS, DIGITS]}, NUMERALS, 10),
+        ({"allOf": [{"path": {"root": "/a"}}, {"path": {"root": "/a/b"}}]}, {"path": {"root": "/"}}, 5),
+        (NUMERALS, {"allOf": [integers(0, 10), integers(0, 11)]}, 4),
+        # a step for each value that is judged, and one for many that are compared
+        ({"oneOf": [1, 2, 3]}, NUMERALS, 5),
+        ({"allOf": [{"oneOf": [1, 2, 3]}, {"int": {}}]}, NUMERALS, 11),
+        ({"oneOf": [*range(31)]}, {"oneOf": [*range(32)]}, 3),
+        ({"oneOf": [*range(32)]}, {"oneOf": [*range(33)]}, 4),
+    ],
+)
+def test_a_proof_takes_its_steps_of_those_that_it_was_given(child: Document, parent: Document, cost: int) -> None:
+    pair, steps = (constraint_of(child), constraint_of(parent)), Steps(left=100)
+    assert narrows(*pair, Ground(steps=steps)) is None
+    assert 100 - steps.left == cost
+    assert narrows(*pair, Ground(steps=Steps(left=cost))) is None
+    refusal = narrows(*pair, Ground(steps=Steps(left=cost - 1)))
+    assert refusal == Refusal("", UNPROVABLE, "the proof would take too many steps")
+
+
+def test_a_rule_that_stays_the_same_needs_no_proof() -> None:
+    rules = rule_of({"x": NUMERALS}), rule_of({"x": integers(2, 3)})
+    assert rule_within(rules[0], rules[0], Ground(steps=Steps(left=0))) is None
+    assert rule_within(rules[1], rules[0], Ground(steps=Steps(left=0))) is not None
+
+
+def test_what_a_child_lists_for_an_argument_of_its_own_is_no_thing_of_its_parents() -> None:
+    assert [*things_to_look_up(rule_of({"x": {"eq": "c_1"}}), rule_of(OPEN | {"y": THING}))] == []
 
 
 # --- an oracle for the simple kinds: all of a small world --------------------------------------------------
