@@ -514,6 +514,7 @@ async def test_a_tool_is_registered_replaced_changed_and_removed(admin: Admin, t
         "sinks": [],
         "idempotent": False,
         "loggableArguments": [],
+        "resourceArguments": {},
         "http": {"method": "POST", "path": "/cases/search.v1"},
         "source": "declared",
     }
