@@ -5,7 +5,7 @@ UV := 0.13.9
 
 # Two targets at once would set up the same environment twice.
 .NOTPARALLEL:
-.PHONY: help demo serve test check bench prove prove-long fuzz openapi lock clean moved
+.PHONY: help demo serve test check bench prove prove-long mutate fuzz openapi lock clean moved
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -33,6 +33,9 @@ prove-long: .venv/dev.stamp ## the same for a night, and the properties of const
 	$(PY) -m prove --cases 60000 $(ARGS)
 	PROVE_TIMES=50 $(PY) -m pytest --numprocesses=logical --maxprocesses=4 --dist=worksteal --timeout=0 \
 		--hypothesis-profile=explore tests/core/test_constraint_properties.py
+
+mutate: .venv/dev.stamp ## faults put into the rules one by one, and which no test notices; or ARGS=core/budget.py
+	$(PY) -m tools.mutate $(ARGS)
 
 fuzz: .venv/dev.stamp ## grants and rules that nobody would write, for a minute or ARGS="--seconds 600"
 	$(PY) -m tests.fuzz $(ARGS)

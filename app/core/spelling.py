@@ -125,9 +125,6 @@ class Node:
             raise self.error("a string that is not empty was expected")
         return self.value
 
-    def texts(self) -> list[str]:
-        return [item.text() for item in self.items()]
-
     def word(self, among: Collection[str]) -> str:
         if not isinstance(self.value, str) or self.value not in among:
             raise self.error(f"one of {', '.join(among)} was expected")
