@@ -15,7 +15,7 @@ from app.core.constraints import (
     parse_tool_rule,
     render_tool_rule,
 )
-from app.core.kinds import MAX_PATH_CHARS, Constraint
+from app.core.kinds import MAX_PATH_CHARS, Constraint, Decimal, Int, List, Site, Str, judge, spell_decimal
 from app.core.kinds.base import CHARS_A_STEP, STEPS_TO_READ
 from app.core.reasons import Reason
 from app.core.resources import ResourceRef, Resources
@@ -512,6 +512,38 @@ def test_the_things_that_a_value_names_are_found_wherever_it_stands_for_one(
     found = [*rule_of({"x": constraint, "y": A_CASE}).resources({"x": value}, steps)]
     assert found == [ResourceRef("case", id_) for id_ in ids]
     assert 100 - steps.left == cost
+
+
+def test_a_bound_that_is_left_out_is_as_wide_as_integers_go() -> None:
+    assert Int() == Int(minimum=-SAFE, maximum=SAFE)
+    assert Decimal(scale=2) == Decimal(minimum=-SAFE, maximum=SAFE, scale=2)
+    assert Str() == Str(minimum=0, maximum=SAFE)
+    assert List(items=Int()) == List(items=Int(), minimum=0, maximum=SAFE)
+
+
+@pytest.mark.parametrize("units, scale, spelt", [(-1, 2, "-0.01"), (0, 2, "0.00"), (150, 2, "1.50"), (-7, 0, "-7")])
+def test_units_are_spelt_with_all_their_digits(units: int, scale: int, spelt: str) -> None:
+    assert spell_decimal(units, scale) == spelt
+
+
+def test_a_path_has_at_most_as_many_characters_as_linux_takes() -> None:
+    assert verdict({"path": {"root": "/"}}, "/" + "x" * 4095) is None
+    assert verdict({"path": {"root": "/"}}, "/" + "x" * 4096) == INVALID
+
+
+def test_a_constraint_is_shown_as_it_was_spelt_and_not_as_what_was_made_of_it() -> None:
+    constraints: list[JsonObject] = [{"regex": "a|b"}, {"glob": "a*"}, {"oneOf": [1, 2]}]
+    for constraint in constraints:
+        shown = repr(rule_of({"x": constraint}))
+        assert "language" not in shown
+        assert "held" not in shown
+
+
+def test_a_site_without_records_reaches_nothing() -> None:
+    constraint = rule_of({"x": {"resource": "case"}}).arguments["x"].constraint
+    objection = judge(constraint, "c_1", Site(bindings={}, steps=Steps()))
+    assert objection is not None
+    assert objection.reason == OUTSIDE
 
 
 def test_what_is_not_known_to_be_on_record_is_out_of_reach() -> None:

@@ -539,6 +539,12 @@ def test_a_thing_is_in_reach_as_it_is_on_record(record: Resources, reason: Reaso
     assert reason_of(decide(chain, call, accounts_of(chain), facts(resources=record), NOW)) is reason
 
 
+def test_a_thing_of_which_nothing_was_looked_up_is_out_of_reach() -> None:
+    chain = a_chain(a_grant(tools={SEARCH: rule(CASES)}))
+    verdict = decide(chain, a_call({"caseId": "c_1"}), accounts_of(chain), facts(), NOW)
+    assert reason_of(verdict) is Reason.RESOURCE_OUT_OF_SCOPE
+
+
 def test_what_a_child_lists_is_asked_about_where_its_parent_asks_whose_it_is() -> None:
     parent = a_grant(tools={SEARCH: rule(CASES)})
     chain = a_chain(parent, a_child(parent, tools={SEARCH: rule({"caseId": {"oneOf": ["c_1", "c_2", 3]}})}))

@@ -74,7 +74,7 @@ OVERLAPS: Final[list[tuple[Document, Document, Document]]] = [
     (fields(a=integers(1, 5)), fields(a=integers(3, 9)), fields(a=integers(3, 5))),
     # no constraint of their kind does, and they stand side by side
     (integers(1, 2), integers(4, 5), both(integers(1, 2), integers(4, 5))),
-    (decimals("0.1", "0.5", 1), decimals("0.30", "0.90", 2), both(decimals("0.1", "0.5"), decimals("0.30", "0.90", 2))),
+    (decimals("0.1", "9.0", 1), decimals("0.30", "0.90", 2), both(decimals("0.1", "9.0"), decimals("0.30", "0.90", 2))),
     (
         list_of({"any": True}, 0, 1),
         list_of({"any": True}, 2, 3),
@@ -113,7 +113,13 @@ def test_sets_of_a_kind_are_joined_without_repeating_a_value(
 def test_without_steps_constraints_that_differ_stand_side_by_side() -> None:
     one, other = constraint_of({"regex": "[a-z]{3}"}), constraint_of({"regex": "[a-c]{3}"})
     assert meet(one, other) == other
-    assert meet(one, other, Ground(steps=Steps(left=0))) == AllOf(clauses=(one, other))
+    beside = AllOf(clauses=(one, other))
+    assert meet(one, other, Ground(steps=Steps(left=0))) == beside
+    some, more = (
+        ToolRule(arguments={"x": ArgumentRule(constraint=constraint)}, open=False) for constraint in (one, other)
+    )
+    assert meet_rules(some, more, Ground(steps=Steps(left=0))).arguments["x"].constraint == beside
+    assert meet_all([some, more], Ground(steps=Steps(left=0))).arguments["x"].constraint == beside
 
 
 ARGUMENTS: Final[list[tuple[JsonObject, JsonObject, JsonObject]]] = [
@@ -121,6 +127,7 @@ ARGUMENTS: Final[list[tuple[JsonObject, JsonObject, JsonObject]]] = [
     ({"a": {"int": {}, "optional": True}}, {}, {"a": {"absent": True}}),
     # an open rule allows what it does not name
     ({"*": {"any": True}}, {"a": {"int": {}}}, {"a": {"int": {}}}),
+    ({"*": {"any": True}}, {"a": {"int": {}, "optional": True}}, {"a": {"int": {}, "optional": True}}),
     ({"*": {"any": True}}, {"*": {"any": True}, "a": {"int": {}}}, {"*": {"any": True}, "a": {"int": {}}}),
     # required wins over optional
     ({"a": {"int": {}, "optional": True}}, {"a": {"int": {}}}, {"a": {"int": {}}}),

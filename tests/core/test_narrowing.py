@@ -95,6 +95,9 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     ({"allOf": [ANY, NUMERALS]}, NUMERALS, None),
     ({"allOf": [ANY, ANY]}, NUMERALS, WIDER),
     (NUMERALS, {"anyOf": [{"str": {}}, ANY]}, None),
+    ({"glob": "*"}, {"str": {"minLength": 1}}, WIDER),
+    ({"regex": "a*"}, {"str": {"minLength": 1}}, WIDER),
+    ({"suffix": "a"}, {"str": {"minLength": 1}}, None),
     (NUMERALS, {"allOf": [{"int": {}}, ANY]}, None),
     # whatever is on record of it
     ({"allOf": [{"eq": "c_1"}, {"resource": "case"}]}, {"resource": "case"}, None),
@@ -489,6 +492,11 @@ def test_an_open_child_says_nothing_about_an_argument_that_its_parent_limits() -
     """A stored rule always holds its parent's limits; one that does not was tampered with."""
     refusal = rule_within(rule_of(OPEN), rule_of(OPEN | {"a": {"eq": 1, "optional": True}}))
     assert refusal == Refusal("/a", WIDER, "any is wider than the parent's eq")
+
+
+def test_an_open_child_may_leave_out_what_its_parent_requires_and_so_is_wider() -> None:
+    refusal = rule_within(rule_of(OPEN), rule_of(OPEN | {"a": ANY}))
+    assert refusal == Refusal("/a", WIDER, "the parent requires it")
 
 
 def test_a_stored_rule_never_outgrows_what_can_be_stored() -> None:

@@ -83,7 +83,7 @@ _SKIPPED_FIELDS: Final = {"annotation", "returns", "decorator_list", "bases"}
 def _faults_below(node: ast.AST, function: str) -> Iterator[Fault]:
     inner = _name_below(node, function)
     for field, value in ast.iter_fields(node):
-        if field in _SKIPPED_FIELDS or (isinstance(node, ast.AnnAssign) and _is_type_alias(node)):
+        if field in _SKIPPED_FIELDS:
             continue
         children = value if isinstance(value, list) else [value]
         for index, child in enumerate(children):
@@ -101,15 +101,12 @@ def _name_below(node: ast.AST, function: str) -> str:
     return node.name if function == "module" else f"{function}.{node.name}"
 
 
-def _is_type_alias(node: ast.AnnAssign) -> bool:
-    return isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias"
-
-
 def _says_nothing(node: ast.AST, parent: ast.AST) -> bool:
+    is_alias = isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
     is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     is_export = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     is_part_of_text = isinstance(node, ast.Constant) and isinstance(parent, ast.JoinedStr)
-    return isinstance(node, _LEFT_ALONE) or is_docstring or is_export or is_part_of_text
+    return isinstance(node, _LEFT_ALONE) or is_alias or is_docstring or is_export or is_part_of_text
 
 
 def _put(parent: ast.AST, field: str, index: int | None, changed: ast.AST) -> None:
@@ -236,7 +233,7 @@ def _of_statement(_node: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _of_assign(node: ast.Assign | ast.AnnAssign) -> Iterator[ast.AST]:
-    if node.value is not None and not isinstance(node.value, ast.Constant):
+    if node.value is not None and not isinstance(node.value, ast.Constant | ast.JoinedStr):
         changed = deepcopy(node)
         changed.value = ast.Constant(value=None)
         yield changed
