@@ -47,6 +47,7 @@ def accepts(constraint: Document, value: JsonValue) -> bool:
 
 ANY: Final[Document] = {"any": True}
 NUMERALS: Final[Document] = {"int": {"min": 1, "max": 9}}
+ONE_OR_TWO: Final[Document] = {"oneOf": ["c_1", "c_2"]}
 DIGITS: Final[Document] = {"anyOf": [{"int": {"min": 1, "max": 5}}, {"int": {"min": 6, "max": 9}}]}
 
 
@@ -100,6 +101,8 @@ TABLE: Final[list[tuple[Document, Document, Reason | None]]] = [
     ({"suffix": "a"}, {"str": {"minLength": 1}}, None),
     (NUMERALS, {"allOf": [{"int": {}}, ANY]}, None),
     # whatever is on record of it
+    ({"allOf": [{"eq": "c_1"}, {"resource": "case"}]}, {"allOf": [ONE_OR_TWO, {"resource": "case"}]}, None),
+    ({"allOf": [{"eq": "c_3"}, {"resource": "case"}]}, {"allOf": [ONE_OR_TWO, {"resource": "case"}]}, WIDER),
     ({"allOf": [{"eq": "c_1"}, {"resource": "case"}]}, {"resource": "case"}, None),
     # eq, oneOf, bool ⊆ P: value by value
     ({"eq": 1}, {"oneOf": [1, 2]}, None),

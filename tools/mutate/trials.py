@@ -38,7 +38,7 @@ _NO_FAILURE: Final = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 EXAMPLES: Final = 10
 """How many examples hypothesis tries: there are thousands of faults to try them on."""
 
-MAX_TEST_SECONDS: Final = 12.0
+MAX_TEST_SECONDS: Final = 20.0
 """What the tests of one mutant may take while none fails: the slowest are left out."""
 
 MAX_TRIAL_SECONDS: Final = 120
