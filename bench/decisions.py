@@ -8,36 +8,19 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from app.core.budget import Amount, Budget, Price
 from app.core.constraints import ToolRule, check_arguments, parse_tool_rule
-from app.core.decision import Account, Accounts, Allow, Call, Facts, decide
-from app.core.grant import (
-    POLICY_V0,
-    Audience,
-    ClientId,
-    Grant,
-    GrantChain,
-    GrantId,
-    RunId,
-    ServerName,
-    TenantId,
-    ToolName,
-    ToolRef,
-)
+from app.core.decision import Allow, decide
+from app.core.grant import Grant
 from app.core.strict_json import JsonObject, JsonValue
 from bench.figures import table
+from tests.samples import NOW, SEARCH, a_call, a_chain, a_child, a_grant, accounts_of, facts
 
 ROUNDS: Final = 9
 ROUND_SECONDS: Final = 0.15
-
-NOW: Final = datetime(2026, 6, 1, 12, tzinfo=UTC)
-AUDIENCE: Final = Audience("https://tools.example/support", ServerName("support"))
-SEARCH: Final = ToolRef(AUDIENCE.server, ToolName("search"))
 
 # One of each kind that a call's argument can be judged by alone, with a value that it allows.
 EXAMPLES: Final[Sequence[tuple[JsonValue, JsonValue]]] = (
@@ -91,40 +74,13 @@ def _wide_rule(count: int) -> tuple[ToolRule, JsonObject]:
 
 
 def _decision(depth: int, rule: ToolRule, arguments: JsonObject) -> Callable[[], object]:
-    grants = [_root(rule)]
+    grants = [a_grant(tools={SEARCH: rule}, max_depth=depth)]
     for level in range(1, depth):
         grants.append(_child(grants[-1], level))
-    chain = GrantChain(tuple(grants))
-    budgets = {grant.grant_id: Account(budget=Budget(account_id=grant.grant_id, limit=grant.limit)) for grant in grants}
-    accounts, call = Accounts(grants=budgets), Call(tenant_id=grants[0].tenant_id, ref=SEARCH, arguments=arguments)
-    facts = Facts(price=Price(fixed_ucents=1, max_ucents=1), active_policy=POLICY_V0)
-    assert isinstance(decide(chain, call, accounts, facts, NOW), Allow), "what is measured is what is allowed"
-    return lambda: decide(chain, call, accounts, facts, NOW)
-
-
-def _root(rule: ToolRule) -> Grant:
-    return Grant(
-        grant_id=GrantId("gr_0"),
-        parent_grant_id=None,
-        root_grant_id=GrantId("gr_0"),
-        depth=0,
-        tenant_id=TenantId("acme"),
-        subject="planner",
-        actor="planner",
-        issued_by=ClientId("planner"),
-        holder=ClientId("planner"),
-        parent_run_id=None,
-        child_run_id=RunId("run_0"),
-        audience=(AUDIENCE,),
-        tools={SEARCH: rule},
-        limit=Amount(tool_calls=1000, spend_ucents=1_000_000),
-        issued_at=NOW,
-        not_before=NOW,
-        expires_at=NOW + timedelta(minutes=10),
-        may_redelegate=True,
-        max_depth=16,
-        policy_version=POLICY_V0,
-    )
+    chain = a_chain(*grants)
+    accounts, call, known = accounts_of(chain), a_call(arguments), facts()
+    assert isinstance(decide(chain, call, accounts, known, NOW), Allow), "what is measured is what is allowed"
+    return lambda: decide(chain, call, accounts, known, NOW)
 
 
 def _child(parent: Grant, level: int) -> Grant:
@@ -133,14 +89,7 @@ def _child(parent: Grant, level: int) -> Grant:
     limit = rule.arguments["a2"]
     constraint = replace(limit.constraint, maximum=51 - level)  # type: ignore[type-var]  # it is the `int`
     arguments = {**rule.arguments, "a2": replace(limit, constraint=constraint)}
-    return replace(
-        parent,
-        grant_id=GrantId(f"gr_{level}"),
-        parent_grant_id=parent.grant_id,
-        depth=level,
-        child_run_id=RunId(f"run_{level}"),
-        tools={SEARCH: replace(rule, arguments=arguments)},
-    )
+    return a_child(parent, tools={SEARCH: replace(rule, arguments=arguments)})
 
 
 def _multiples(work: Callable[[], object]) -> list[tuple[float, float]]:

@@ -5,7 +5,7 @@ closed default (root) or what the parent has (child).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain as chained
 
@@ -33,7 +33,7 @@ from app.core.steps import Steps
 NO_ARGUMENTS = ToolRule(arguments={}, open=False)
 ANY = "*"
 MAX_DERIVATION_STEPS = 100_000
-"""What all proofs of one derivation may take: half a second of the slowest."""
+"""What all proofs of one derivation may take together: half a second of the slowest, while an orchestrator waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,13 @@ def attenuate(
     depth = parent.depth + 1 if redelegates else parent.depth
     if depth > parent.max_depth or len(chain.grants) >= MAX_LINEAGE:
         return Refusal("/maxDepth", Reason.DEPTH_EXCEEDED, "the delegation would be deeper than the parent allows")
-    ground_of = _Grounds(resources=resources or {})
+    whole = Steps(left=MAX_DERIVATION_STEPS)
+
+    def ground_of(server: ServerName) -> Ground:
+        # A tool whose proof took more than a call has for its decision could be granted and never used.
+        steps = Steps(left=MAX_DECISION_STEPS, whole=whole)
+        return Ground(steps=steps, resources=(resources or {}).get(server, {}))
+
     tools = _narrow_tools(wish, parent, ground_of)
     if isinstance(tools, Refusal):
         return tools
@@ -192,26 +198,6 @@ def attenuate(
         projections=_narrow_projections(wish, parent, tools),
     )
     return _more_than_left(child, left) or _wider(child, parent, ground_of) or _without_life(child) or child
-
-
-@dataclass(slots=True, kw_only=True)
-class _Grounds:
-    """What the proofs of one derivation may rest on, tool by tool.
-
-    No tool may take more steps than a call has for its decision, or the grant could be made and never used; and
-    all of them together no more than an orchestrator may be kept waiting for.
-    """
-
-    resources: Mapping[ServerName, Resources]
-    left: int = MAX_DERIVATION_STEPS
-    _given: int = 0
-    _last: Steps = field(default_factory=lambda: Steps(left=0))
-
-    def __call__(self, server: ServerName) -> Ground:
-        self.left -= self._given - max(0, self._last.left)
-        self._given = max(0, min(self.left, MAX_DECISION_STEPS))
-        self._last = Steps(left=self._given)
-        return Ground(steps=self._last, resources=self.resources.get(server, {}))
 
 
 def _narrow_projections(wish: Wish, parent: Grant, tools: Collection[ToolRef]) -> Mapping[ToolRef, Projection]:

@@ -140,7 +140,7 @@ def things_to_ask_about(chain: GrantChain, call: Call) -> frozenset[ResourceRef]
 
 def at_most(limit: int, refs: Iterable[ResourceRef]) -> frozenset[ResourceRef]:
     """These things if they are so few, else none of them."""
-    few = frozenset(islice(refs, limit + 1)) if limit >= 0 else frozenset()
+    few = frozenset(islice(refs, limit + 1))
     return few if len(few) <= limit else frozenset()
 
 

@@ -27,7 +27,7 @@ from app.core.kinds import (
 )
 from app.core.narrowing import Ground, narrows
 
-NOTHING: Final = ArgumentRule(constraint=AllOf(clauses=(Absent(), AllOf(clauses=()))))
+NOTHING: Final = ArgumentRule(constraint=AllOf(clauses=(Absent(),)))
 """The rule that no call satisfies: not with the argument, nor without it."""
 
 
@@ -37,19 +37,17 @@ def meet_all(rules: Iterable[ToolRule], ground: Ground | None = None) -> ToolRul
     The ground's steps are what may be spent on finding shorter words for it, beside whatever else they are for:
     without any left, constraints that differ stand side by side.
     """
-    given = ground or Ground()
-    return reduce(lambda one, other: meet_rules(one, other, given), rules)
+    return reduce(lambda one, other: meet_rules(one, other, ground), rules)
 
 
 def meet_rules(one: ToolRule, other: ToolRule, ground: Ground | None = None) -> ToolRule:
     """The calls that both rules allow."""
-    given = ground or Ground()
     names = [*one.arguments, *(name for name in other.arguments if name not in one.arguments)]
-    arguments = {name: _meet_arguments(one.of(name), other.of(name), given) for name in names}
+    arguments = {name: _meet_arguments(one.of(name), other.of(name), ground) for name in names}
     return ToolRule(arguments=arguments, open=one.open and other.open)
 
 
-def _meet_arguments(one: ArgumentRule, other: ArgumentRule, ground: Ground) -> ArgumentRule:
+def _meet_arguments(one: ArgumentRule, other: ArgumentRule, ground: Ground | None) -> ArgumentRule:
     for absent, present in ((one, other), (other, one)):
         if isinstance(absent.constraint, Absent):
             return absent if present.allows_absence else NOTHING
@@ -61,40 +59,39 @@ def _meet_arguments(one: ArgumentRule, other: ArgumentRule, ground: Ground) -> A
 
 def meet(one: Constraint, other: Constraint, ground: Ground | None = None) -> Constraint:
     """The values that both constraints allow."""
-    given = ground or Ground()
     # A link is within the one above it, so this is what is nearly always so.
-    if narrows(other, one, given) is None:
+    if narrows(other, one, ground) is None:
         return other
-    if narrows(one, other, given) is None:
+    if narrows(one, other, ground) is None:
         return one
     join = _MEETS.get(type(one)) if type(one) is type(other) else None
-    joined = None if join is None else join(one, other, given)
+    joined = None if join is None else join(one, other, ground)
     return AllOf(clauses=(one, other)) if joined is None else joined
 
 
-def _ranges(one: Int | Decimal | Str, other: Int | Decimal | Str, _ground: Ground) -> Constraint | None:
+def _ranges(one: Int | Decimal | Str, other: Int | Decimal | Str, _ground: Ground | None) -> Constraint | None:
     low, high = max(one.minimum, other.minimum), min(one.maximum, other.maximum)
     return replace(one, minimum=low, maximum=high) if low <= high else None
 
 
-def _decimals(one: Decimal, other: Decimal, ground: Ground) -> Constraint | None:
+def _decimals(one: Decimal, other: Decimal, ground: Ground | None) -> Constraint | None:
     return _ranges(one, other, ground) if one.scale == other.scale else None
 
 
-def _lists(one: List, other: List, ground: Ground) -> Constraint | None:
+def _lists(one: List, other: List, ground: Ground | None) -> Constraint | None:
     low, high = max(one.minimum, other.minimum), min(one.maximum, other.maximum)
     return List(items=meet(one.items, other.items, ground), minimum=low, maximum=high) if low <= high else None
 
 
-def _exclusions(one: NotOneOf, other: NotOneOf, _ground: Ground) -> Constraint | None:
+def _exclusions(one: NotOneOf, other: NotOneOf, _ground: Ground | None) -> Constraint | None:
     return replace(one, values=_union(one.values, other.values)) if one.type == other.type else None
 
 
-def _required(one: ContainsAll, other: ContainsAll, _ground: Ground) -> Constraint:
+def _required(one: ContainsAll, other: ContainsAll, _ground: Ground | None) -> Constraint:
     return ContainsAll(values=_union(one.values, other.values))
 
 
-def _permitted(one: SubsetOf, other: SubsetOf, _ground: Ground) -> Constraint:
+def _permitted(one: SubsetOf, other: SubsetOf, _ground: Ground | None) -> Constraint:
     return SubsetOf(values=tuple(value for value in one.values if value in other.values))
 
 
@@ -102,7 +99,7 @@ def _union(some: tuple[Scalar, ...], more: tuple[Scalar, ...]) -> tuple[Scalar, 
     return (*some, *(value for value in more if value not in some))
 
 
-_MEETS: Final[Mapping[type[Constraint], Callable[[Any, Any, Ground], Constraint | None]]] = {
+_MEETS: Final[Mapping[type[Constraint], Callable[[Any, Any, Ground | None], Constraint | None]]] = {
     Int: _ranges,
     Decimal: _decimals,
     Str: _ranges,

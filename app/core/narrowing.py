@@ -285,11 +285,11 @@ _TEXTS: Final[Mapping[type[Constraint], Callable[[Any], _Texts]]] = {
 
 
 def _texts_of(atoms: Iterable[Constraint]) -> tuple[list[Language], Lengths]:
-    """What all the atoms that are about texts allow together."""
+    """What all the atoms that are about texts allow together; there is at least one."""
     texts = [_TEXTS[type(atom)](atom) for atom in atoms if type(atom) in _TEXTS]
     languages = [text.language for text in texts if text.language is not None]
-    least = max((text.lengths.least for text in texts), default=0)
-    return languages, Lengths(least, min((text.lengths.most for text in texts), default=MAX_SAFE_INTEGER))
+    least, most = max(text.lengths.least for text in texts), min(text.lengths.most for text in texts)
+    return languages, Lengths(least, most)
 
 
 def _texts_within(atoms: Conjunction, parent: Constraint, ground: Ground) -> Refusal | None:

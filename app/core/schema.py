@@ -5,7 +5,7 @@ exceptions, since JSON Schema can't say everything: `EXCEPTIONS` lists them. A b
 all; the gateway fills it in.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from app.core.addresses import host_schema_pattern, literal
@@ -34,7 +34,6 @@ from app.core.kinds import (
     Prefix,
     Regex,
     Resource,
-    Scalar,
     Site,
     Str,
     SubsetOf,
@@ -46,6 +45,7 @@ from app.core.kinds import (
     spell_decimal,
 )
 from app.core.languages import Language, ending_with, pattern_of, starting_with
+from app.core.spelling import plainly, said_bounds
 from app.core.steps import OutOfSteps, Steps
 from app.core.strict_json import MAX_SAFE_INTEGER, JsonObject, JsonValue, canonical
 from app.core.urls import url_schema_pattern
@@ -177,15 +177,6 @@ def schema_of(constraint: Constraint) -> JsonValue:
     return _SCHEMAS[type(constraint)](constraint)
 
 
-def _plainly(values: Iterable[Scalar]) -> list[JsonValue]:
-    return [value for _type, value in values]
-
-
-def _bounds(low: int, high: int, least: str, most: str, floor: int) -> JsonObject:
-    bounds = ((least, low, floor), (most, high, MAX_SAFE_INTEGER))
-    return {name: bound for name, bound, widest in bounds if bound != widest}
-
-
 def _text(language: Language) -> JsonObject:
     return {"type": "string", "pattern": pattern_of(language)}
 
@@ -234,7 +225,7 @@ def _resource(resource: Resource) -> JsonObject:
 
 
 def _list(constraint: List) -> JsonObject:
-    bounds = _bounds(constraint.minimum, constraint.maximum, "minItems", "maxItems", 0)
+    bounds = said_bounds(constraint, "minItems", "maxItems")
     return {"type": "array", "items": schema_of(constraint.items)} | bounds
 
 
@@ -243,14 +234,12 @@ _SCHEMAS: Final[Mapping[type[Constraint], Callable[[Any], JsonValue]]] = {
     Absent: lambda _: False,
     Bind: lambda bind: {"description": f"the grant's {bind.field}"},
     Eq: lambda eq: {"const": eq.value[1]},
-    OneOf: lambda one_of: {"enum": _plainly(one_of.values)},
-    NotOneOf: lambda not_: {"type": not_.type, "not": {"enum": _plainly(not_.values)}},
+    OneOf: lambda one_of: {"enum": plainly(one_of.values)},
+    NotOneOf: lambda not_: {"type": not_.type, "not": {"enum": plainly(not_.values)}},
     Bool: lambda _: {"type": "boolean"},
-    Int: lambda int_: (
-        {"type": "integer"} | _bounds(int_.minimum, int_.maximum, "minimum", "maximum", -MAX_SAFE_INTEGER)
-    ),
+    Int: lambda int_: {"type": "integer"} | said_bounds(int_, "minimum", "maximum", -MAX_SAFE_INTEGER),
     Decimal: _decimal,
-    Str: lambda str_: {"type": "string"} | _bounds(str_.minimum, str_.maximum, "minLength", "maxLength", 0),
+    Str: lambda str_: {"type": "string"} | said_bounds(str_, "minLength", "maxLength"),
     Prefix: lambda prefix: _text(starting_with(prefix.prefix)),
     Suffix: lambda suffix: _text(ending_with(suffix.suffix)),
     Glob: lambda glob: _text(glob.language),
@@ -263,11 +252,11 @@ _SCHEMAS: Final[Mapping[type[Constraint], Callable[[Any], JsonValue]]] = {
     List: _list,
     ContainsAll: lambda all_: {
         "type": "array",
-        "allOf": [{"contains": {"const": value}} for value in _plainly(all_.values)],
+        "allOf": [{"contains": {"const": value}} for value in plainly(all_.values)],
     },
-    SubsetOf: lambda subset: {"type": "array", "items": {"enum": _plainly(subset.values)}},
+    SubsetOf: lambda subset: {"type": "array", "items": {"enum": plainly(subset.values)}},
     Object: lambda object_: rule_schema(object_.fields),
-    AllOf: lambda all_: {"allOf": [schema_of(clause) for clause in all_.clauses]} if all_.clauses else {},
+    AllOf: lambda all_: {"allOf": [schema_of(clause) for clause in all_.clauses]},
     AnyOf: lambda any_: {"anyOf": [schema_of(clause) for clause in any_.clauses]},
 }
 

@@ -221,13 +221,14 @@ def _render(constraint: Constraint) -> JsonObject:
     return {constraint.kind: KINDS[constraint.kind].body(constraint)}
 
 
-def _bounds(bounded: Int | Str | List, least: str, most: str, floor: int = 0) -> JsonObject:
+def said_bounds(bounded: Int | Str | List, least: str, most: str, floor: int = 0) -> JsonObject:
     """The inverse of `Node.bounds`: a bound as wide as it gets is left out."""
     bounds = (least, bounded.minimum, floor), (most, bounded.maximum, MAX_SAFE_INTEGER)
     return {name: bound for name, bound, widest in bounds if bound != widest}
 
 
-def _plainly(scalars: tuple[Scalar, ...]) -> list[JsonValue]:
+def plainly(scalars: tuple[Scalar, ...]) -> list[JsonValue]:
+    """The values alone."""
     return [value for _type, value in scalars]
 
 
@@ -259,7 +260,7 @@ def _bounded(constraint: type[Int] | type[Str], least: str, most: str, floor: in
         low, high = body.bounds(least, most, floor=floor)
         return constraint(minimum=low, maximum=high)
 
-    return Kind(constraint, parse, lambda bounded: _bounds(bounded, least, most, floor))
+    return Kind(constraint, parse, lambda bounded: said_bounds(bounded, least, most, floor))
 
 
 def _clauses(constraint: type[Clauses]) -> Kind:
@@ -302,7 +303,7 @@ def _parse_list(body: Node) -> List:
 
 
 def _list_body(constraint: List) -> JsonValue:
-    return {"items": _render(constraint.items), **_bounds(constraint, "minLength", "maxLength")}
+    return {"items": _render(constraint.items), **said_bounds(constraint, "minLength", "maxLength")}
 
 
 def _parse_object(body: Node) -> Object:
@@ -442,7 +443,7 @@ def _resource_body(resource: Resource) -> JsonValue:
 
 def _listed(constraint: type[OneOf] | type[ContainsAll] | type[SubsetOf]) -> Kind:
     """A kind that lists scalars."""
-    return Kind(constraint, lambda body: constraint(values=body.scalars()), lambda listed: _plainly(listed.values))
+    return Kind(constraint, lambda body: constraint(values=body.scalars()), lambda listed: plainly(listed.values))
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -451,7 +452,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "bind": Kind(Bind, _parse_bind, lambda bind: bind.field),
     "eq": Kind(Eq, lambda body: Eq(value=body.scalar()), lambda eq: eq.value[1]),
     "oneOf": _listed(OneOf),
-    "notOneOf": Kind(NotOneOf, _parse_not_one_of, lambda not_: {"type": not_.type, "values": _plainly(not_.values)}),
+    "notOneOf": Kind(NotOneOf, _parse_not_one_of, lambda not_: {"type": not_.type, "values": plainly(not_.values)}),
     "bool": _plain(Bool, spelt={}),
     "int": _bounded(Int, "min", "max", floor=-MAX_SAFE_INTEGER),
     "decimal": Kind(Decimal, _parse_decimal, _decimal_body),

@@ -12,12 +12,15 @@ class OutOfSteps(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
-    """What is left to spend."""
+    """What is left to spend; where it is part of a `whole`, of that as well."""
 
     left: int = MAX_STEPS
+    whole: "Steps | None" = None
 
     def take(self, steps: int = 1) -> None:
         """Spend; raises OutOfSteps."""
         self.left -= steps
+        if self.whole is not None:
+            self.whole.take(steps)
         if self.left < 0:
             raise OutOfSteps

@@ -7,7 +7,7 @@ made without it is the core's.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.core.decision import Call, effective_arguments, things_named
+from app.core.decision import Call, things_named
 from app.core.grant import POLICY_V0, GrantChain
 from app.core.registry import Registration
 from app.core.resources import ResourceRef, Resources
@@ -61,16 +61,20 @@ async def ask_policies(
     chain: GrantChain,
     call: Call,
     registration: Registration,
+    registered: frozenset[ResourceRef],
     resources: Resources,
 ) -> Opinion:
-    """What policies say of a call. Raises Wanting where they have not been asked about it yet."""
+    """What policies say of a call, and of each thing that it names: by a rule, or by its registration (`registered`).
+
+    Raises Wanting where they have not been asked about it yet.
+    """
     tenant = registration.tenant
     active = None if tenant is None else tenant.policy_version
     asked = frozenset(filter(None, {active, *(grant.policy_version for grant in chain.grants)}))
     opinion = Opinion(active=active, asked=asked)
     if asked <= {POLICY_V0} or registration.tool is None:
         return opinion
-    named = sorted(things_named(chain, call) | registration.tool.things(effective_arguments(chain, call)))
+    named = sorted(things_named(chain, call) | registered)
     if len(named) > MAX_QUESTIONS:
         return opinion
     about = await tx.directory.look_up(chain.leaf.tenant_id, _around(chain, call, caller))

@@ -24,7 +24,7 @@ from app.core.decision import (
 )
 from app.core.grant import GrantChain, ServerName, ToolName, ToolRef
 from app.core.reasons import Reason
-from app.core.registry import Registration
+from app.core.registry import Registration, Tenant
 from app.core.resource_rules import id_flaw
 from app.core.resources import ResourceRef
 from app.core.strict_json import JsonObject, JsonValue, canonical
@@ -150,8 +150,10 @@ async def _authorize(world: World, caller: Caller, proposed: ProposedCall) -> We
     return await with_facts(world, attempt)
 
 
-async def record_unweighed(tx: Transaction, world: World, caller: Caller, refused: Denied) -> Denied:
-    """Append the refusal of a call that has no chain to decide about; it comes back with its decision id."""
+async def record_unweighed(
+    tx: Transaction, world: World, caller: Caller, refused: Denied, kind: RecordType = RecordType.TOOL_DENIED
+) -> Denied:
+    """Append the refusal of what has no chain to decide about; it comes back with its decision id."""
     decision_id = world.new_id("dec")
     members: JsonObject = {
         "clientId": caller.client_id,
@@ -160,7 +162,7 @@ async def record_unweighed(tx: Transaction, world: World, caller: Caller, refuse
         "reason": refused.reason.value,
         "decisionId": decision_id,
     }
-    await tx.audit.append(caller.tenant_id, [evidence(RecordType.TOOL_DENIED, world.clock(), members)])
+    await tx.audit.append(caller.tenant_id, [evidence(kind, world.clock(), members)])
     return replace(refused, decision_id=decision_id)
 
 
@@ -180,7 +182,7 @@ async def weigh_call(
         return Denied(reason=Reason.TOKEN_INVALID, detail="a tool call needs a token for a grant")
     lineage = await load_lineage(tx, world, caller.tenant_id, caller.grant_id, lock=lock)
     if lineage is None:
-        return Denied(reason=Reason.TOKEN_INVALID, detail="the token names no grant")
+        return UNKNOWN_GRANT
     if isinstance(lineage, Denied):
         return lineage
     return await _weigh(tx, world, caller, proposed, known, lineage, lock=lock)
@@ -201,18 +203,19 @@ async def _weigh(
     call = Call(tenant_id=caller.tenant_id, ref=ToolRef(server, proposed.name), arguments=proposed.arguments)
     clients = sorted({*lineage.clients, caller.client_id})
     registration = await tx.registry.registration(caller.tenant_id, clients, server, proposed.name)
-    if caller.audience is None and not _takes_grants(world, registration):
-        return Denied(reason=Reason.TOKEN_INVALID, detail="a grant is no access token here: exchange it")
+    if caller.audience is None and not takes_grants(world, registration.tenant):
+        return GRANT_AS_TOKEN
     now = world.clock()
     issuer = registration.clients.get(chain.root.issued_by)
     windows = await tx.ledger.windows(caller.tenant_id, window_limits(registration.tenant, issuer, now), lock=lock)
     accounts = Accounts(grants=lineage.accounts.grants, windows=windows)
-    asked = things_to_ask_about(chain, call) | _registered_things(registration, chain, call)
+    registered = _registered_things(registration, chain, call)
+    asked = things_to_ask_about(chain, call) | _on_record_perhaps(registered)
     resources = await resources_for(tx, known, caller.tenant_id, registration.server, asked)
-    opinion = await ask_policies(tx, world, known, caller, chain, call, registration, resources)
+    opinion = await ask_policies(tx, world, known, caller, chain, call, registration, registered, resources)
     facts = Facts(
         price=_price(registration),
-        credential_server=_credential_server(caller, chain),
+        credential_server=credential_server(caller, chain),
         credential_expired=caller.is_expired,
         disabled=_disabled(registration, clients),
         schema_objection=_schema_objection(world, registration, chain, call),
@@ -246,26 +249,40 @@ async def _server(tx: Transaction, world: World, chain: GrantChain, uri: str) ->
     return NO_SERVER if resolved is None else resolved.server
 
 
-def _credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
+def credential_server(caller: Caller, chain: GrantChain) -> ServerName | None:
+    """The tool server that the credential is for; None where it is for every one of its grant."""
     if caller.audience is None:
         return None
     servers = {audience.uri: audience.server for audience in chain.leaf.audience}
     return servers.get(caller.audience, NO_SERVER)
 
 
-def _takes_grants(world: World, registration: Registration) -> bool:
-    tenant = registration.tenant
+UNKNOWN_GRANT = Denied(reason=Reason.TOKEN_INVALID, detail="the token names no grant")
+GRANT_AS_TOKEN = Denied(reason=Reason.TOKEN_INVALID, detail="a grant is no access token here: exchange it")
+
+
+def takes_grants(world: World, tenant: Tenant | None) -> bool:
+    """Whether a grant itself counts as a bearer token."""
     return world.rules.allow_grant_bearer and tenant is not None and tenant.allow_grant_bearer
 
 
 def _registered_things(registration: Registration, chain: GrantChain, call: Call) -> frozenset[ResourceRef]:
-    """What the call names by the tool's registration, as far as it can be on record: policies are asked about it."""
-    named = frozenset() if registration.tool is None else registration.tool.things(effective_arguments(chain, call))
+    """What the call names by the tool's registration: policies are asked about it, whatever a grant says."""
+    tool = registration.tool
+    if tool is None or not tool.resource_arguments:
+        return frozenset()
+    return tool.things(effective_arguments(chain, call))
+
+
+def _on_record_perhaps(named: frozenset[ResourceRef]) -> frozenset[ResourceRef]:
     return at_most(MAX_THINGS, (ref for ref in named if id_flaw(ref.id) is None))
 
 
 def _was_silent(registration: Registration, known: Known) -> bool:
-    return registration.server is not None and resolver_url(registration.server) in known.unanswered
+    server = registration.server
+    if server is None or server.resolver is None:
+        return False
+    return resolver_url(server, server.resolver) in known.unanswered
 
 
 def _price(registration: Registration) -> Price | None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from app.core.grant import POLICY_V0, TenantId
-from app.core.registry import ToolServer
+from app.core.registry import Resolver, ToolServer
 from app.core.resources import Attributes, ResourceRef, Resources
 from app.ports import PolicyAnswer, PolicyQuestion, ResolveRequest, StoreUnavailable, Transaction, UpstreamFailed
 from app.usecases.tool_credential import credential_headers
@@ -93,45 +93,39 @@ async def resources_for(
     tx: Transaction, known: Known, tenant_id: TenantId, server: ToolServer | None, refs: Collection[ResourceRef]
 ) -> Resources:
     """What is on record of these things for calls to a tool server. Raises Wanting for what only that server knows."""
-    url = None if server is None else resolver_url(server)
-    elsewhere = frozenset(ref for ref in refs if server is not None and _is_elsewhere(server, ref))
-    own = [ref for ref in refs if ref not in elsewhere]
-    found = dict(await tx.directory.look_up(tenant_id, own)) if own else {}
-    if not elsewhere:
-        return found
-    assert server is not None, "what is on record elsewhere is on record there"
-    assert url is not None, "and there it is asked about"
+    if server is None or server.resolver is None:
+        return await tx.directory.look_up(tenant_id, refs) if refs else {}
+    url, types = resolver_url(server, server.resolver), server.resolver.types
+    own = [ref for ref in refs if ref.type not in types]
+    elsewhere = [ref for ref in refs if ref.type in types]
+    found = await tx.directory.look_up(tenant_id, own) if own else {}
     if not all((url, ref) in known.things for ref in elsewhere):
         raise Wanting(tenant_id, things=[(server, elsewhere)])
     there = {ref: known.things[url, ref] for ref in elsewhere}
-    return found | {ref: attributes for ref, attributes in there.items() if attributes is not None}
+    return {**found, **{ref: attributes for ref, attributes in there.items() if attributes is not None}}
 
 
-def _is_elsewhere(server: ToolServer, ref: ResourceRef) -> bool:
-    return server.resolver is not None and ref.type in server.resolver.types
-
-
-def resolver_url(server: ToolServer) -> str | None:
-    """Where a tool server is asked whose its things are; None where the directory says so."""
+def resolver_url(server: ToolServer, resolver: Resolver) -> str:
+    """Where a tool server is asked whose its things are."""
     origin = urlsplit(server.endpoint)
-    return None if server.resolver is None else f"{origin.scheme}://{origin.netloc}{server.resolver.path}"
+    return f"{origin.scheme}://{origin.netloc}{resolver.path}"
 
 
 async def _asked_resolver(world: World, known: Known, server: ToolServer, refs: Collection[ResourceRef]) -> Known:
     """What a tool server says of its things. Where it does not say, they belong to nobody."""
-    url = resolver_url(server)
-    assert url is not None, "only a tool server with a resolver is asked"
-    found, unanswered = await _resolved(world, server, url, refs)
+    assert server.resolver is not None, "only a tool server with a resolver is asked"
+    url = resolver_url(server, server.resolver)
+    found, unanswered = await _resolved(world, server, url, server.resolver.cache_seconds, refs)
     things = {(url, ref): found.get(ref) for ref in refs}
     silent = {url} if unanswered else set[str]()
     return replace(known, things={**known.things, **things}, unanswered=known.unanswered | silent)
 
 
 async def _resolved(
-    world: World, server: ToolServer, url: str, refs: Collection[ResourceRef]
+    world: World, server: ToolServer, url: str, seconds: float, refs: Collection[ResourceRef]
 ) -> tuple[Resources, bool]:
-    assert server.resolver is not None, "only a tool server with a resolver is asked"
-    now, seconds = world.clock(), server.resolver.cache_seconds
+    """What is known of the things, and whether the tool server did not say the rest."""
+    now = world.clock()
     remembered = {ref: world.resolved.get((server.tenant_id, url, ref), now, seconds) for ref in refs}
     missing = tuple(sorted(ref for ref, entry in remembered.items() if entry is None))
     entries = {ref: entry.attributes for ref, entry in remembered.items() if entry is not None}

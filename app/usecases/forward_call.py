@@ -163,8 +163,10 @@ def _answer_to(repeated: Forwarded | Failure) -> Forwarded:
 
 def _remembered(world: World, weighed: Weighed, first: CallRecord, outcome: Outcome) -> Forwarded:
     stored = None if first.result is None else json.loads(world.vault.open(first.result, _result_purpose(first)))
-    # Another grant of the run may have made the first call, and may see more than this one.
-    result = None if stored is None else _shown(weighed, stored["result"], outcome)
+    answer = UpstreamAnswer(outcome=outcome)
+    if stored is not None:
+        # Another grant of the run may have made the first call, and may see more than this one.
+        answer = _projected(weighed, replace(answer, result=stored["result"], detail=stored["detail"]))
     server = weighed.registration.server
     assert server is not None, "a call that is no repeat would have been refused without one"
     return Forwarded(
@@ -173,9 +175,9 @@ def _remembered(world: World, weighed: Weighed, first: CallRecord, outcome: Outc
         decision_id=first.decision_id,
         grant_id=first.grant_id,
         outcome=outcome,
-        result=result,
+        result=answer.result,
         charged_ucents=first.charged_ucents,
-        detail=None if stored is None else stored["detail"],
+        detail=answer.detail,
         result_available=stored is not None,
         result_digest=first.result_digest,
     )
@@ -217,10 +219,7 @@ async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
     answer = await _forward(world, reserved)
     # What the tool says of its cost counts, whether or not the agent may see it.
     cost = _cost(reserved, answer)
-    redacted = _redacted(answer, reserved.request)
-    shown = replace(redacted, result=_shown(reserved.weighed, redacted.result, redacted.outcome))
-    if redacted.outcome is Outcome.TOOL_ERROR and projections(reserved.weighed.chain, reserved.weighed.call.ref):
-        shown = replace(shown, detail=None)  # it may repeat what the tool said
+    shown = _projected(reserved.weighed, _redacted(answer, reserved.request))
     return await _settle_durably(world, caller, reserved, shown, cost)
 
 
@@ -262,20 +261,19 @@ def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str
     )
 
 
-def _shown(weighed: Weighed, result: JsonValue, outcome: Outcome) -> JsonValue:
-    """What the chain lets the agent see of a result: from here on nobody has the rest."""
-    if outcome not in {Outcome.SUCCESS, Outcome.TOOL_ERROR}:
-        return None  # there was no answer
+def _projected(weighed: Weighed, answer: UpstreamAnswer) -> UpstreamAnswer:
+    """What the chain lets the agent see of an answer: from here on nobody has the rest."""
+    limits = projections(weighed.chain, weighed.call.ref)
+    if not limits or answer.outcome not in {Outcome.SUCCESS, Outcome.TOOL_ERROR}:
+        return answer
     server = weighed.registration.server
     assert server is not None, "a call that was forwarded has a tool server"
-    for projection in projections(weighed.chain, weighed.call.ref):
-        result = project_result(
-            projection,
-            result,
-            is_mcp=server.transport is Transport.MCP,
-            is_error=outcome is Outcome.TOOL_ERROR,
-        )
-    return result
+    is_mcp, is_error = server.transport is Transport.MCP, answer.outcome is Outcome.TOOL_ERROR
+    result = answer.result
+    for projection in limits:
+        result = project_result(projection, result, is_mcp=is_mcp, is_error=is_error)
+    # Of an error, the detail too may repeat what the tool said.
+    return replace(answer, result=result, detail=None if is_error else answer.detail)
 
 
 def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswer:

@@ -21,9 +21,9 @@ from app.core.schema import narrowed_schema
 from app.core.steps import Steps
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
-from app.usecases.derive_grant import sees
-from app.usecases.failures import DeadGrant, Denied, NotFound
-from app.usecases.load_chain import Lineage, death, load_lineage
+from app.usecases.failures import DeadGrant, Denied
+from app.usecases.load_chain import Lineage, death
+from app.usecases.read_grants import seen_lineage
 from app.usecases.world import Caller, World
 
 MAX_CATALOGUE_STEPS: Final = 100_000
@@ -48,16 +48,12 @@ async def list_tools(
     if world.catalogues.full:
         return TOO_MANY_CATALOGUES
     async with world.store.read() as tx:
-        lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
-        if lineage is None or not sees(caller, lineage):
-            raise NotFound("no such grant")
+        lineage = await seen_lineage(tx, world, caller, grant_id)
         if isinstance(lineage, Denied):
             return lineage
-        dead = await death(tx, world, lineage)
-        if dead is not None and caller.grant_id is None:
+        # A credential for a dead grant was refused there already.
+        if caller.grant_id is None and (dead := await death(tx, world, lineage)) is not None:
             raise DeadGrant(dead.reason, dead.detail)
-        if dead is not None:
-            return dead
         tools = await _callable(tx, lineage, server)
     # Rules may be many: meeting them keeps neither the store nor anybody else waiting.
     async with world.catalogues.turn():

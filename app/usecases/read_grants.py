@@ -55,7 +55,7 @@ class LineageView:
 async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantView | Denied:
     """One grant. Raises NotFound for what the caller may not see."""
     async with world.store.read() as tx:
-        lineage = await _seen(tx, world, caller, grant_id)
+        lineage = await seen_lineage(tx, world, caller, grant_id)
     return lineage if isinstance(lineage, Denied) else _view(world, lineage.stored[-1])
 
 
@@ -63,7 +63,7 @@ async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> Linea
     """A grant's ancestors, as far as the caller may see them, and the first of its subtree, with usage."""
     limit = world.rules.max_lineage_rows
     async with world.store.read() as tx:
-        lineage = await _seen(tx, world, caller, grant_id)
+        lineage = await seen_lineage(tx, world, caller, grant_id)
         if isinstance(lineage, Denied):
             return lineage
         subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
@@ -94,7 +94,7 @@ async def list_grants(
     return GrantPage(views=await _views(world, stored[:limit]), next=following)
 
 
-async def _seen(tx: Transaction, world: World, caller: Caller, grant_id: GrantId) -> Lineage | Denied:
+async def seen_lineage(tx: Transaction, world: World, caller: Caller, grant_id: GrantId) -> Lineage | Denied:
     """The lineage of a grant that the caller may see, unless what it is called with is dead. Raises NotFound."""
     lineage = await load_lineage(tx, world, caller.tenant_id, grant_id, lock=False)
     if lineage is None or not sees(caller, lineage):

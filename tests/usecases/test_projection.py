@@ -101,6 +101,16 @@ async def test_a_tools_words_about_an_error_are_withheld(scene: Scene) -> None:
     assert SECRET not in str(await result_of(scene, await scene.grant(result_projection=REFS)))
 
 
+async def test_a_repeat_that_may_see_less_is_told_less_of_an_error_too(scene: Scene) -> None:
+    scene.tools.answer = UpstreamAnswer(outcome=Outcome.TOOL_ERROR, result={"error": SECRET}, detail=f"code {SECRET}")
+    wide = await scene.grant(may_redelegate=True)
+    assert SECRET in str(await forward_call(scene.world, caller_for(wide), a_call("key")))
+    narrow = await child_of(scene, wide, result_projection=REFS, child_run_id=wide.grant.child_run_id)
+    assert isinstance(narrow, SignedGrant)
+    assert SECRET not in str(await forward_call(scene.world, caller_for(narrow), a_call("key")))
+    assert len(scene.tools.requests) == 1
+
+
 async def test_an_mcp_tools_text_shows_no_more_than_its_structured_content(scene: Scene) -> None:
     async with scene.world.store.write() as tx:
         server = await tx.registry.server(ACME, SUPPORT.server)

@@ -19,6 +19,7 @@ from app.api.wire import Cents, Count, Document, QueryDocument
 from app.core.budget import Amount, cents_to_ucents, ucents_to_cents
 from app.core.grant import TenantId
 from app.core.registry import Scope, Window
+from app.core.resource_rules import TYPE_PATTERN
 from app.core.strict_json import JsonObject
 from app.usecases.administration import PageRequest
 from app.usecases.failures import Malformed
@@ -29,6 +30,9 @@ Wanted = TypeVar("Wanted", bound=Document)
 Status = Literal["active", "disabled"]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """One line of text for people."""
+
+ResourceType = Annotated[str, StringConstraints(pattern=f"^{TYPE_PATTERN}$")]
+"""A type of things, as the directory has it."""
 
 YEAR_SECONDS: Final = 31_536_000
 

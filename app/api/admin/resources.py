@@ -6,13 +6,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Response
 from pydantic import Field, PlainValidator, StringConstraints, WithJsonSchema
 
-from app.api.admin.documents import Administrator, InTenant, TenantPageQuery, tenant_named
+from app.api.admin.documents import Administrator, InTenant, ResourceType, TenantPageQuery, tenant_named
 from app.api.caller import TenantQuery, TheWorld
 from app.api.errors import allowed
 from app.api.wire import Document, Identifier, StrictRoute
 from app.core.grant import TenantId
 from app.core.registry import Resource
-from app.core.resource_rules import MAX_ATTRIBUTES, MAX_ID_CHARS, TYPE_PATTERN, is_scalar
+from app.core.resource_rules import MAX_ATTRIBUTES, MAX_ID_CHARS, is_scalar
 from app.core.resources import ResourceRef
 from app.core.strict_json import JsonScalar, JsonValue
 from app.usecases.failures import Malformed
@@ -45,7 +45,6 @@ Scalar = Annotated[
     WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
 Attributes = Annotated[dict[str, Scalar], Field(max_length=MAX_ATTRIBUTES)]
-ResourceType = Annotated[str, StringConstraints(pattern=f"^{TYPE_PATTERN}$")]
 ResourceId = Annotated[str, StringConstraints(min_length=1, max_length=MAX_ID_CHARS)]
 
 

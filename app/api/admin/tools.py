@@ -6,7 +6,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Response
 from pydantic import Field, JsonValue, StringConstraints
 
-from app.api.admin.documents import Administrator, ExactCents, InTenant, PageInTenant, merged
+from app.api.admin.documents import Administrator, ExactCents, InTenant, PageInTenant, ResourceType, merged
 from app.api.caller import TheWorld
 from app.api.errors import allowed
 from app.api.wire import Document, Name, StrictRoute
@@ -32,7 +32,6 @@ Prose = Annotated[str, StringConstraints(max_length=MAX_DESCRIPTION_CHARS)]
 PathTool = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_./-]+$")]
 Sink = Annotated[str, StringConstraints(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
 Argument = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-ResourceType = Annotated[str, StringConstraints(max_length=64)]
 
 
 class HttpDocument(Document):
