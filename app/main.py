@@ -10,21 +10,26 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from fastapi import FastAPI
 
 from app.adapters.cedar_policy import CedarPolicyEngine
+from app.adapters.dpop import DpopProofs, Nonces
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
+from app.adapters.outside_tokens import Ages, OutsideJwts
 from app.adapters.sql import SqlStore, migrate
 from app.adapters.upstream import ToolUpstream
+from app.adapters.upstream.key_sets import KeySetFetcher
 from app.adapters.vault import AesVault, key_file, parse_key
-from app.api import admin, audit, errors, gateway, grants, health, mcp, token, well_known
+from app.api import admin, audit, errors, gateway, grants, health, mcp, oauth, well_known
 from app.api.description import describe
+from app.api.nonces import FreshNonces
+from app.api.oauth.failures import OAuthError, oauth_error
 from app.core.grant import ClientId
 from app.ports import SigningKey, Store, StoreUnavailable
 from app.settings import Settings, SettingsInvalid, load_settings
@@ -40,6 +45,8 @@ log = logging.getLogger("subgrant")
 VERSION = "0.1.0"
 DRAIN_SECONDS = 30
 WATCH_SUPERVISOR_SECONDS = 1.0
+KEY_READINGS = 10
+"""How often the keys are read in the time for which they are believed, so that a slow store stops nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +104,14 @@ async def prepare(settings: Settings) -> FirstAdmin | None:
 
 
 async def ensure_key(settings: Settings, store: Store, vault: AesVault) -> None:
-    """Make a signing key of the configured algorithm where there is none."""
+    """Make a signing key of the configured algorithm where there is none. Beside others it is published first."""
     async with store.write() as tx:
         keys = await tx.keys.all()
         load_keys(keys, vault)
         if not any(key.alg == settings.signing_algorithm for key in keys):
-            await tx.keys.add(make_key(settings.signing_algorithm, now(), vault.seal))
+            made_at = now()
+            lead = settings.rules.keys_good_for + settings.rules.key_lead if keys else timedelta(0)
+            await tx.keys.add(make_key(settings.signing_algorithm, made_at, vault.seal, made_at + lead))
             await tx.commit()
 
 
@@ -113,6 +122,26 @@ def load_keys(keys: tuple[SigningKey, ...], vault: AesVault) -> KeyRing:
     except ValueError as error:
         message = "SUBGRANT_KEY_ENCRYPTION_KEY: is not the key that the stored signing keys were encrypted with"
         raise SettingsInvalid(message) from error
+
+
+class LiveKeys:
+    """The store's signing keys, each reading good for so long; opened anew only where they changed."""
+
+    def __init__(self, store: Store, vault: AesVault, good_for: timedelta) -> None:
+        self._store = store
+        self._vault = vault
+        self._good_for = good_for
+        self._records: tuple[SigningKey, ...] = ()
+        self._ring = KeyRing.holding()
+
+    async def read(self) -> KeyRing:
+        # What was committed before this moment is seen, whenever the answer comes.
+        asked_at = now()
+        async with self._store.read() as tx:
+            records = await tx.keys.all()
+        if records != self._records:
+            self._ring, self._records = load_keys(records, self._vault), records
+        return replace(self._ring, good_until=asked_at + self._good_for)
 
 
 async def _ensure_admin(settings: Settings, store: Store, vault: AesVault) -> FirstAdmin | None:
@@ -148,11 +177,12 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # a redirect would repeat the Host that was sent
     )
-    for module in (well_known, token, grants, gateway, mcp, audit, admin, health):
+    for module in (well_known, oauth, grants, gateway, mcp, audit, admin, health):
         app.include_router(module.router)
     errors.install(app)
+    app.add_middleware(FreshNonces)
     app.openapi = partial(describe, app)  # type: ignore[method-assign]  # FastAPI's way to extend the document
-    app.exception_handler(token.OAuthError)(token.oauth_error)
+    app.exception_handler(OAuthError)(oauth_error)
     return app
 
 
@@ -164,10 +194,12 @@ def app_from_environment() -> FastAPI:
 @asynccontextmanager
 async def _world(settings: Settings) -> AsyncIterator[World]:
     vault, store = open_vault(settings), open_store(settings)
-    async with store.read() as tx:
-        ring = load_keys(await tx.keys.all(), vault)
+    keys = LiveKeys(store, vault, settings.rules.keys_good_for)
     policies = CedarPolicyEngine(timeout_seconds=settings.policy_timeout_seconds)
-    signer = JoseSigner(issuer=settings.public_issuer, keys=ring, alg=settings.signing_algorithm)
+    signer = JoseSigner(
+        issuer=settings.public_issuer, keys=await keys.read(), clock=now, alg=settings.signing_algorithm
+    )
+    key_sets = KeySetFetcher(addresses=settings.allowed_tool_server_addresses)
     world = World(
         store=store,
         signer=signer,
@@ -175,19 +207,20 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         upstream=ToolUpstream(addresses=settings.allowed_tool_server_addresses),
         schemas=RustSchemaValidator(),
         policies=policies,
+        outsiders=OutsideJwts(fetch=key_sets.fetch, ages=_key_ages(settings)),
+        proofs=DpopProofs(_nonces(settings, vault)),
         clock=now,
         new_id=new_id,
         rules=settings.rules,
     )
 
     async def reload_keys() -> None:
-        async with store.read() as tx:
-            signer.use(load_keys(await tx.keys.all(), vault))
+        signer.use(await keys.read())
 
     chores = [
         _every(settings.reconcile_every_seconds, lambda: reconcile_calls(world)),
         _every(settings.watch_closings_every_seconds, lambda: stop_closed_calls(world)),
-        _every(settings.keys_reload_every_seconds, reload_keys),
+        _every(settings.keys_good_for_seconds / KEY_READINGS, reload_keys),
     ]
     if multiprocessing.parent_process() is not None:
         chores.append(_every(WATCH_SUPERVISOR_SECONDS, _end_with_supervisor))
@@ -196,7 +229,20 @@ async def _world(settings: Settings) -> AsyncIterator[World]:
         yield world
     finally:
         await _stop(world, tasks)
+        await key_sets.aclose()
         policies.close()
+
+
+def _nonces(settings: Settings, vault: AesVault) -> Nonces | None:
+    return None if settings.dpop_nonces == "off" else Nonces(issuer=settings.public_issuer, digest=vault.digest)
+
+
+def _key_ages(settings: Settings) -> Ages:
+    return Ages(
+        least=settings.outside_keys_ask_every_seconds,
+        most=settings.outside_keys_max_age_seconds,
+        last_good=settings.outside_keys_last_good_seconds,
+    )
 
 
 async def _every(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:

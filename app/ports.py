@@ -4,12 +4,12 @@ A transaction is opened by the store, sees one consistent state and changes noth
 called, which is always its last line. None is held open across a network call.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.core.audit import AuditRecord, Head
 from app.core.budget import Amount, Budget, ReservationState
@@ -26,12 +26,17 @@ from app.core.registry import (
     Tool,
     ToolServer,
     Transport,
+    TrustedIssuer,
+    Workload,
 )
 from app.core.resources import Attributes, ResourceRef, Resources
 from app.core.strict_json import JsonObject, JsonValue
 
 Clock = Callable[[], datetime]
 """Now, as an aware UTC time."""
+
+Seal = Callable[[bytes, str], bytes]
+"""`Vault.seal`, for whoever needs nothing else of it."""
 
 NewId = Callable[[str], str]
 """A fresh, unguessable, time-ordered identifier with the given prefix, as in `gr_01j…`."""
@@ -77,6 +82,10 @@ class GrantFilter:
     visible_to: ClientId | None = None
 
 
+NO_CALL_LEFT: Final = timedelta(hours=1)
+"""How long after its expiry no call under a grant can be in flight any more."""
+
+
 class GrantStore(Protocol):
     async def add(self, grant: Grant, signed: str, lineage: Sequence[GrantId], *, claims_run: bool) -> None:
         """Insert a grant and open its account. With `claims_run` its childRunId must be new in the tenant.
@@ -95,20 +104,27 @@ class GrantStore(Protocol):
     ) -> tuple[StoredGrant, ...]:
         """Newest first, starting before the given id."""
 
-    async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
-        """How many direct children a grant has, closed ones too."""
+    async def children(self, tenant_id: TenantId, grant_id: GrantId, live_at: datetime | None = None) -> int:
+        """How many direct children a grant has: those that live at a time, or closed and expired ones too."""
 
-    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
-        """How many grants a root's tree has, itself and closed ones too."""
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId, live_at: datetime | None = None) -> int:
+        """How many grants a root's tree has, itself among them: those that live at a time, or all."""
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
-        """Close a grant and every open descendant; the ids that were open, the grant first."""
+        """Close a grant and every open descendant; the ids that were open, the grant first.
+
+        Descendants that expired more than NO_CALL_LEFT ago stay as they are: a grant that stands for months has
+        many, and they are dead.
+        """
 
     async def runs_of(self, tenant_id: TenantId, grants: Sequence[GrantId]) -> Mapping[GrantId, RunId]:
         """The run of each of these grants; unknown ids are left out."""
 
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         """Which of these grants are closed, so that calls in flight under them are stopped."""
+
+    async def resting_on(self, start: str, *, live_at: datetime, limit: int) -> int:
+        """How many living grants, of every tenant, have a link whose signed form starts so; at most `limit`."""
 
 
 class Outcome(StrEnum):
@@ -239,6 +255,9 @@ class Registry(Protocol):
     async def client(self, client_id: ClientId) -> Client | None: ...
     async def clients(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[Client, ...]: ...
 
+    async def clients_of(self, tenant_id: TenantId, workload: Workload) -> tuple[Client, ...]:
+        """Every client of the tenant that this workload proves, by id."""
+
     async def add_server(self, server: ToolServer) -> None: ...
     async def put_server(self, server: ToolServer) -> None: ...
     async def server(self, tenant_id: TenantId, name: ServerName) -> ToolServer | None: ...
@@ -257,6 +276,16 @@ class Registry(Protocol):
     async def remove_tool(self, tenant_id: TenantId, server: ServerName, name: ToolName) -> bool: ...
     async def tool(self, tenant_id: TenantId, server: ServerName, name: ToolName) -> Tool | None: ...
     async def tools(self, tenant_id: TenantId, server: ServerName) -> tuple[Tool, ...]: ...
+
+    async def put_issuer(self, issuer: TrustedIssuer) -> None:
+        """Raises AlreadyExists("issuer") where another name of the tenant has the same issuer."""
+
+    async def issuer(self, tenant_id: TenantId, name: str) -> TrustedIssuer | None: ...
+    async def issuer_of(self, tenant_id: TenantId, issuer: str) -> TrustedIssuer | None:
+        """The one with exactly this `iss`."""
+
+    async def issuers(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[TrustedIssuer, ...]:
+        """By name."""
 
     async def registration(
         self, tenant_id: TenantId, clients: Sequence[ClientId], server: ServerName, tool: ToolName
@@ -297,15 +326,39 @@ class PolicyStore(Protocol):
         """In the order in which they were made, behind the given version."""
 
 
+class SpentTokens(Protocol):
+    """Tokens that may not be used again, by who issued them and their `jti`: a JWT has several accepted spellings.
+
+    Assertions and proofs are spent by their first use, our own tokens when they are revoked.
+    """
+
+    async def spend(
+        self, tenant_id: TenantId, issuer: str, jti: str, *, expires_at: datetime, now: datetime, on: str | None = None
+    ) -> bool:
+        """Spend a token until it expires; False where it was spent before. `on` is what it was spent on.
+
+        What the tenant has spent and has expired by now may be forgotten.
+        """
+
+    async def is_spent(self, tenant_id: TenantId, issuer: str, jti: str) -> bool: ...
+    async def spent_on(self, tenant_id: TenantId, issuer: str, jti: str) -> str | None: ...
+    async def spent_among(self, tenant_id: TenantId, issuer: str, jtis: Sequence[str]) -> frozenset[str]:
+        """Those of them that are spent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """A signing key at rest: public JWK in the clear, private key encrypted."""
+    """A signing key at rest: public JWK in the clear, private key encrypted.
+
+    From `signs_from` on it signs, having been published before; retired it verifies nothing any more.
+    """
 
     kid: str
     alg: str
     public_jwk: JsonObject
     sealed_private: bytes = field(repr=False)
     created_at: datetime
+    signs_from: datetime
     retired_at: datetime | None = None
 
 
@@ -313,6 +366,15 @@ class KeyStore(Protocol):
     async def add(self, key: SigningKey) -> None: ...
     async def all(self) -> tuple[SigningKey, ...]:
         """Every key that is not retired, oldest first."""
+
+    async def key(self, kid: str) -> SigningKey | None:
+        """One key, retired or not."""
+
+    async def page(self, *, after: str | None, limit: int) -> tuple[SigningKey, ...]:
+        """Every key, retired or not, in the order in which they were made, behind the given one."""
+
+    async def retire(self, kid: str, at: datetime) -> None:
+        """A key that was retired before keeps its time."""
 
 
 class Transaction(Protocol):
@@ -322,6 +384,7 @@ class Transaction(Protocol):
     registry: Registry
     directory: Directory
     policies: PolicyStore
+    spent: SpentTokens
     keys: KeyStore
 
     async def commit(self) -> None: ...
@@ -363,6 +426,8 @@ class AccessToken:
     grant_id: GrantId | None
     issued_at: datetime
     expires_at: datetime
+    key_thumbprint: str | None = None
+    """The key that the token is bound to (RFC 9449 §6.1)."""
     claims: JsonObject = field(repr=False)
 
 
@@ -375,7 +440,10 @@ class TokenExpired(TokenRefused):
 
 
 class Signer(Protocol):
-    """Signs and verifies Subgrant's JWTs. A signature says who wrote it; whether a grant lives, the core says."""
+    """Signs and verifies Subgrant's JWTs. A signature says who wrote it; whether a grant lives, the core says.
+
+    Raises StoreUnavailable wherever it can't know which keys are retired by now.
+    """
 
     def sign_grant(self, grant: Grant, act: JsonObject) -> str: ...
     def verify_grant(self, compact: str) -> VerifiedGrant:
@@ -390,7 +458,91 @@ class Signer(Protocol):
     def sign_upstream(self, audience: str, claims: JsonObject, now: datetime, lifetime: timedelta) -> str:
         """The credential that the gateway presents to a tool server with `jwt` credentials."""
 
-    def jwks(self) -> JsonObject: ...
+    def jwks(self) -> JsonObject:
+        """Every key that verifies or will sign."""
+
+    @property
+    def algorithm(self) -> str:
+        """What new keys are for, and by which the service signs wherever a key of it may."""
+
+    def new_key(self, seal: Seal, now: datetime, signs_from: datetime) -> SigningKey:
+        """A key that was made now, its private half sealed."""
+
+    def grants_start(self, key: SigningKey) -> str:
+        """What the signed form of every grant starts with that this key signed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideToken:
+    """The verified claims of another issuer's JWT, or of a client's own assertion."""
+
+    issuer: str
+    subject: str
+    jti: str | None
+    issued_at: datetime | None
+    expires_at: datetime
+    typ: str | None
+    claims: JsonObject = field(repr=False)
+
+
+class OutsideTokens(Protocol):
+    """Reads JWTs that others signed. Whom they may speak for, the use cases judge. Never called in a transaction."""
+
+    def issuer_named(self, compact: str) -> str:
+        """The `iss` that a token claims, which nothing proves yet. Raises TokenRefused for what is no strict JWT."""
+
+    async def verify(
+        self, compact: str, *, issuer: str, audience: str, keys: "KeySource", now: datetime, max_lifetime: timedelta
+    ) -> OutsideToken:
+        """A token that exactly this issuer signed for exactly this audience (RFC 7523 §3). Raises TokenRefused."""
+
+    def flaw(self, jwks: JsonObject) -> str | None:
+        """None for a set of public keys that can all be used, else what is wrong with it (RFC 7517 §5)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySource:
+    """Where an issuer's public keys are, and by which algorithms they may sign: ours to say, never a token's."""
+
+    algorithms: frozenset[str]
+    jwks: JsonObject | None = field(default=None, repr=False)
+    jwks_uri: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedKeys:
+    """A key set as its owner publishes it, not yet read, and for how long its server says that it may be kept."""
+
+    body: bytes = field(repr=False)
+    max_age_seconds: float | None = None
+
+
+FetchKeys = Callable[[str], Awaitable[PublishedKeys]]
+"""Fetches the key set at a URL. Raises UpstreamFailed."""
+
+
+PROOF_ALGORITHMS: Final = ("ES256", "ES384", "EdDSA", "Ed25519", "RS256", "PS256")
+"""What a DPoP proof may be signed with (RFC 9449 §4.2): asymmetric all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A verified DPoP proof (RFC 9449 §4.2): which key was proven, and the proof's own marks."""
+
+    key_thumbprint: str
+    jti: str
+    expires_at: datetime
+    """When no worker accepts it any more, whatever its clock says."""
+
+
+class Proofs(Protocol):
+    """Verifies DPoP proofs (RFC 9449 §4.3) but for replay, which the store knows."""
+
+    def verify(self, proof: str, *, method: str, url: str, access_token: str | None, now: datetime) -> Proof:
+        """Raises TokenRefused: PROOF_INVALID, or PROOF_NONCE_NEEDED where it is sound but lacks a good nonce."""
+
+    def nonce(self, now: datetime) -> str | None:
+        """A nonce for the next proof; None where none are asked for (RFC 9449 §8)."""
 
 
 class Vault(Protocol):
@@ -428,6 +580,45 @@ class UpstreamRequest:
     max_response_bytes: int
     session_key: str
     """Upstream sessions are never shared between different keys: tenant, tool server and run."""
+    input_schema: JsonObject = field(default_factory=dict, repr=False)
+    """The pinned one, which may ask for arguments to be repeated in header fields."""
+    listener: "Listener | None" = field(default=None, repr=False, compare=False)
+    """Who is told what the tool says while it runs, where anybody asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a running tool says that it is."""
+
+    progress: int | float
+    total: int | float | None = None
+    message: str | None = None
+
+
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""How grave a log message may be (RFC 5424 §6.2.1), the gravest last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMessage:
+    """What a running tool has to say for whoever watches."""
+
+    level: str
+    data: JsonValue
+    logger: str | None = None
+
+
+Notice = Progress | LogMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Who wants to hear of a running tool. `tell` returns at once and keeps only as much as it has room for."""
+
+    tell: Callable[[Notice], None]
+    hears_progress: bool = False
+    log_level: str | None = None
+    """The least grave of the log messages that are wanted; None wants none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     bootstrap_client_secret: SecretStr | None = Field(default=None, min_length=1)
 
     allow_grant_bearer: bool = True
+    dpop_nonces: Literal["off", "required"] = "off"
     tool_server_addresses: ToolServerAddresses | None = None
 
     default_grant_lifetime_seconds: int = Field(default=600, ge=1, le=86_400)
@@ -54,7 +55,11 @@ class Settings(BaseSettings):
     settle_grace_seconds: float = Field(default=15, gt=0)
     watch_closings_every_seconds: float = Field(default=0.5, gt=0)
     policy_timeout_seconds: float = Field(default=1, gt=0, le=10)
-    keys_reload_every_seconds: float = Field(default=5, gt=0)
+    key_lead_seconds: int = Field(default=60, ge=0, le=2_592_000)
+    keys_good_for_seconds: float = Field(default=5, ge=0.5, le=60)
+    outside_keys_ask_every_seconds: float = Field(default=10, ge=1, le=3600)
+    outside_keys_max_age_seconds: float = Field(default=3600, ge=10, le=86_400)
+    outside_keys_last_good_seconds: float = Field(default=14_400, ge=10, le=604_800)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("issuer")
@@ -109,6 +114,8 @@ class Settings(BaseSettings):
             default_grant_lifetime=timedelta(seconds=self.default_grant_lifetime_seconds),
             access_token_lifetime=timedelta(seconds=self.access_token_lifetime_seconds),
             settle_grace=timedelta(seconds=self.settle_grace_seconds),
+            key_lead=timedelta(seconds=self.key_lead_seconds),
+            keys_good_for=timedelta(seconds=self.keys_good_for_seconds),
             max_access_token_lifetime=timedelta(seconds=self.max_access_token_lifetime_seconds),
             max_children_per_grant=self.max_children_per_grant,
             max_grants_per_tree=self.max_grants_per_tree,

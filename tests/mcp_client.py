@@ -89,10 +89,26 @@ class McpClient:
         return result_of(await self.ask("tools/list", params))
 
 
+EVENTS: Final = "text/event-stream"
+
+
+def messages_of(response: httpx.Response) -> list[Json]:
+    """Every message of an answer: of a stream of events in their order, else the only one."""
+    if response.headers["content-type"].partition(";")[0] != EVENTS:
+        return [response.json()]
+    return [message for event in response.text.split("\n\n") for message in in_event(event)]
+
+
+def in_event(event: str) -> list[Json]:
+    """The message in one event of a stream; none in one that only says that the stream goes on."""
+    data = [line.removeprefix("data: ") for line in event.splitlines() if line.startswith("data: ")]
+    return [json.loads("\n".join(data))] if data else []
+
+
 def result_of(response: httpx.Response) -> Json:
     """The result of a request that must have one."""
     assert response.status_code == 200, f"{response.status_code} {response.text}"
-    document: Json = response.json()
+    document = messages_of(response)[-1]
     assert set(document) == {"jsonrpc", "id", "result"}, document
     result: Json = document["result"]
     return result
@@ -111,7 +127,7 @@ def error_of(response: httpx.Response) -> Json:
 
 def decision_of(response: httpx.Response) -> Json:
     """What was decided, wherever it stands: beside a result, or with an error."""
-    document = response.json()
+    document = messages_of(response)[-1]
     holder = document["result"]["_meta"] if "result" in document else document["error"]["data"]
     decision: Json = holder[DECISION]
     return decision

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from app.core.attenuation import Birth, Ceiling, Wish
 from app.core.budget import Amount, Budget, Price, Usage
 from app.core.constraints import ToolRule, parse_tool_rule
-from app.core.decision import Account, Accounts, Call, Facts
+from app.core.decision import Account, Accounts, Call, Facts, Offer
 from app.core.grant import (
     POLICY_V0,
     Audience,
@@ -103,7 +103,8 @@ def a_call(arguments: JsonObject | None = None, ref: ToolRef = SEARCH, tenant_id
 
 
 def facts(**changes: object) -> Facts:
-    known = Facts(price=Price(fixed_ucents=10_000, max_ucents=10_000), active_policy=POLICY_V0)
+    price = Price(fixed_ucents=10_000, max_ucents=10_000)
+    known = Facts(price=price, active_policy=POLICY_V0, offer=Offer.AS_PINNED)
     return replace(known, **changes)  # type: ignore[arg-type]  # likewise
 
 

@@ -9,7 +9,6 @@ Each kind of JWT has a type of its own and is refused wherever another is expect
 part of a token.
 """
 
-import base64
 import hashlib
 import math
 import secrets
@@ -32,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm
 
+from app.core.compact_jwt import CompactJwt, NotCompactError, base64url, refuse_unreadable, taken_apart
 from app.core.grant import (
     ClientId,
     Grant,
@@ -43,12 +43,12 @@ from app.core.grant import (
     render_grant,
 )
 from app.core.reasons import Reason
-from app.core.strict_json import JsonObject, JsonValue, StrictJsonError, canonical, parse
-from app.ports import AccessToken, SigningKey, TokenExpired, TokenRefused
+from app.core.signing import signing_key
+from app.core.strict_json import JsonObject, JsonValue, canonical
+from app.ports import AccessToken, Clock, Seal, SigningKey, StoreUnavailable, TokenExpired, TokenRefused
 
 PrivateKey: TypeAlias = Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 PublicKey: TypeAlias = Ed25519PublicKey | ec.EllipticCurvePublicKey
-Seal: TypeAlias = Callable[[bytes, str], bytes]
 Unseal: TypeAlias = Callable[[bytes, str], bytes]
 
 GATEWAY: Final = "gateway"
@@ -59,11 +59,9 @@ DETAILS_TYPE: Final = "delegation"
 
 MAX_CACHED_TOKENS: Final = 8192
 MAX_CACHED_CHARS: Final = 16 * 2**20
-_MAX_HEADER_BYTES: Final = 4096
-_MAX_HEADER_DEPTH: Final = 8
-_MAX_CLAIMS_DEPTH: Final = 64
 _MAX_DATE: Final = 253_402_300_799
 """The last second of the year 9999, after which a datetime can't be."""
+_ACTOR_MEMBERS: Final = frozenset({"sub", "run", "act"})
 
 
 class Kind(NamedTuple):
@@ -82,7 +80,7 @@ UPSTREAM: Final = Kind("subgrant-gateway+jwt", 16 * 1024)
 
 
 class NoSigningKey(Exception):
-    """There is no live key of the configured algorithm, so nothing can be signed."""
+    """There is no live key whose time to sign has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +93,11 @@ class OpenKey:
     private: PrivateKey = field(repr=False)
     public: PublicKey = field(repr=False)
     created_at: datetime
+    signs_from: datetime
 
     @classmethod
-    def of(cls, alg: str, private: PrivateKey, created_at: datetime) -> Self:
-        """Raises ValueError where the key is none for the algorithm."""
+    def of(cls, alg: str, private: PrivateKey, created_at: datetime, signs_from: datetime | None = None) -> Self:
+        """A key that signs at once unless told from when. Raises ValueError where it is none for the algorithm."""
         members = _public_members(alg, private)
         kid = _thumbprint(members)
         public_jwk = members | {"kid": kid, "alg": alg, "use": "sig"}
@@ -109,6 +108,7 @@ class OpenKey:
             private=private,
             public=private.public_key(),
             created_at=created_at,
+            signs_from=signs_from or created_at,
         )
 
     def sign(self, content: bytes) -> bytes:
@@ -118,7 +118,7 @@ class OpenKey:
         return jwt.get_algorithm_by_name(self.alg).verify(content, self.public, signature)
 
 
-def make_key(alg: str, now: datetime, seal: Seal) -> SigningKey:
+def make_key(alg: str, now: datetime, seal: Seal, signs_from: datetime | None = None) -> SigningKey:
     """A new key for `EdDSA` (Ed25519) or `ES256`, its private half sealed for `signing-key:{kid}`."""
     if alg not in _GENERATORS:
         raise ValueError(f"a signing algorithm is one of {', '.join(_GENERATORS)}")
@@ -130,6 +130,7 @@ def make_key(alg: str, now: datetime, seal: Seal) -> SigningKey:
         public_jwk=key.public_jwk,
         sealed_private=seal(der, _purpose(key.kid)),
         created_at=now,
+        signs_from=signs_from or now,
     )
 
 
@@ -141,9 +142,14 @@ _GENERATORS: Final[Mapping[str, Callable[[], PrivateKey]]] = {
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The live keys by kid, oldest first. All of them verify; the newest of an algorithm signs."""
+    """The live keys by kid, oldest first. All of them verify, and `core.signing` says which of them signs.
+
+    What was read is believed until `good_until`, since another process may retire a key meanwhile; None for keys
+    that nobody else can retire.
+    """
 
     keys: Mapping[str, OpenKey]
+    good_until: datetime | None = None
 
     @classmethod
     def load(cls, records: Sequence[SigningKey], unseal: Unseal) -> Self:
@@ -153,22 +159,21 @@ class KeyRing:
 
     @classmethod
     def holding(cls, *keys: OpenKey) -> Self:
-        # By kid, too: every worker finds the same newest one.
         ordered = sorted(keys, key=lambda key: (key.created_at, key.kid))
         return cls(MappingProxyType({key.kid: key for key in ordered}))
 
-    def newest(self, alg: str) -> OpenKey:
-        fitting = [key for key in self.keys.values() if key.alg == alg]
-        if not fitting:
-            raise NoSigningKey(f"there is no live {alg} key")
-        return fitting[-1]
+    def signing(self, alg: str, now: datetime) -> OpenKey:
+        found = signing_key(self.keys.values(), alg, now)
+        if found is None:
+            raise NoSigningKey("there is no live key that signs yet")
+        return found
 
 
 def _open(record: SigningKey, unseal: Unseal) -> OpenKey:
     private = load_der_private_key(unseal(record.sealed_private, _purpose(record.kid)), password=None)
     if not isinstance(private, PrivateKey):
         raise ValueError(f"signing key {record.kid} is of an unknown type")  # noqa: TRY004 - what is stored is wrong
-    key = OpenKey.of(record.alg, private, record.created_at)
+    key = OpenKey.of(record.alg, private, record.created_at, record.signs_from)
     if (key.kid, key.public_jwk) != (record.kid, record.public_jwk):
         # The public half is stored in the clear; only what follows from the sealed half is believed.
         raise ValueError(f"signing key {record.kid} is not the one that was sealed")
@@ -189,29 +194,51 @@ def _public_members(alg: str, private: PrivateKey) -> JsonObject:
 
 def _thumbprint(members: JsonObject) -> str:
     """RFC 7638 §3: the hash of a public key's required members, which are all that `members` holds."""
-    return _base64url(hashlib.sha256(canonical(members)).digest())
+    return base64url(hashlib.sha256(canonical(members)).digest())
 
 
 # --- signing and verifying --------------------------------------------------------------------------------
 
 
 class JoseSigner:
-    """`ports.Signer` for one issuer. Safe to use from several threads."""
+    """`ports.Signer` for one issuer. Safe to use from several threads.
 
-    def __init__(self, *, issuer: str, keys: KeyRing, alg: str = "EdDSA") -> None:
+    Keys that were not read again in time are used for nothing: StoreUnavailable, as for anything that only the
+    store can tell. So once every ring that holds a retired key is too old, nothing that it signed is accepted.
+    """
+
+    def __init__(self, *, issuer: str, keys: KeyRing, clock: Clock, alg: str = "EdDSA") -> None:
         self._issuer = issuer
         self._alg = alg
-        self._keys = keys
+        self._ring = keys
+        self._clock = clock
         self._grants: _Verified[VerifiedGrant] = _Verified()
         self._tokens: _Verified[AccessToken] = _Verified()
 
     def use(self, keys: KeyRing) -> None:
         """Sign and verify with these keys from now on; what a key that is gone has signed is refused at once."""
-        self._keys = keys
+        self._ring = keys
+
+    @property
+    def _keys(self) -> KeyRing:
+        ring = self._ring
+        if ring.good_until is not None and self._clock() >= ring.good_until:
+            raise StoreUnavailable("the signing keys were not read again in time")
+        return ring
 
     def jwks(self) -> JsonObject:
-        """The public keys (RFC 7517 §5)."""
+        """The public keys (RFC 7517 §5): all that verify, those that will sign among them."""
         return {"keys": [key.public_jwk for key in self._keys.keys.values()]}
+
+    @property
+    def algorithm(self) -> str:
+        return self._alg
+
+    def new_key(self, seal: Seal, now: datetime, signs_from: datetime) -> SigningKey:
+        return make_key(self._alg, now, seal, signs_from)
+
+    def grants_start(self, key: SigningKey) -> str:
+        return f"{base64url(_header(GRANT, key.alg, key.kid))}."
 
     def sign_grant(self, grant: Grant, act: JsonObject) -> str:
         """Raises ValueError for a grant that no verifier would take: too long, or with fractions of seconds."""
@@ -267,22 +294,22 @@ class JoseSigner:
         return self._sign(UPSTREAM, claims | own)
 
     def _sign(self, kind: Kind, claims: JsonObject) -> str:
-        key = self._keys.newest(self._alg)
-        header = canonical({"alg": key.alg, "kid": key.kid, "typ": kind.typ})
-        signed = f"{_base64url(header)}.{_base64url(canonical(claims | {'iss': self._issuer}))}"
-        compact = f"{signed}.{_base64url(key.sign(signed.encode('ascii')))}"
+        key = self._keys.signing(self._alg, self._clock())
+        header = _header(kind, key.alg, key.kid)
+        signed = f"{base64url(header)}.{base64url(canonical(claims | {'iss': self._issuer}))}"
+        compact = f"{signed}.{base64url(key.sign(signed.encode('ascii')))}"
         if len(compact) > kind.max_chars:
             raise ValueError(f"a {kind.typ} is at most {kind.max_chars} characters long")
         return compact
 
     def _verify(self, compact: str, kind: Kind) -> tuple[str, JsonObject]:
         """The kid and the claims of a JWT of this kind that this issuer signed with a live key."""
-        header, payload, signature = _segments(compact)
-        key = self._key(_object(header, max_bytes=_MAX_HEADER_BYTES, max_depth=_MAX_HEADER_DEPTH), kind)
-        if not key.verifies(compact.rpartition(".")[0].encode("ascii"), signature):
+        parts = _parts(compact, kind)
+        key = self._key(parts.header, kind)
+        if not key.verifies(parts.signed, parts.signature):
             _refuse("the signature is not ours")
-        claims = _object(payload, max_bytes=kind.max_chars, max_depth=_MAX_CLAIMS_DEPTH)
-        if canonical(claims) != payload:
+        claims = _claims(parts)
+        if canonical(claims) != parts.payload:
             # Ours are canonical; this also tells 1.0 from 1, which the parser, canonicalising, does not.
             _refuse("the claims are not in canonical form")
         if claims.get("iss") != self._issuer:
@@ -291,8 +318,6 @@ class JoseSigner:
 
     def _key(self, header: JsonObject, kind: Kind) -> OpenKey:
         """The key to verify with: an exact look-up. What a header says of keys (jku, jwk, x5u, x5c) is not read."""
-        if "crit" in header or "b64" in header:  # b64 changes what is signed, even if crit forgets it (RFC 7797)
-            _refuse("a critical extension is not known")
         if header.get("typ") != kind.typ:
             _refuse("the token is of another kind")
         kid = header.get("kid")
@@ -302,6 +327,10 @@ class JoseSigner:
         if header.get("alg") != key.alg:
             _refuse("the algorithm is not the key's")
         return key
+
+
+def _header(kind: Kind, alg: str, kid: str) -> bytes:
+    return canonical({"alg": alg, "kid": kid, "typ": kind.typ})
 
 
 def _refuse(detail: str) -> NoReturn:
@@ -314,45 +343,25 @@ def _refuse(detail: str) -> NoReturn:
 
 def _fingerprint(compact: str, kind: Kind) -> bytes:
     """What a token is remembered by. Refuses what is too long to be looked at, or not ASCII."""
-    if len(compact) > kind.max_chars:
-        _refuse("the token is too long")
-    if not compact.isascii():
-        _refuse("the token is not in compact form")
+    try:
+        refuse_unreadable(compact, max_chars=kind.max_chars)
+    except NotCompactError as error:
+        _refuse(error.detail)
     return hashlib.sha256(compact.encode("ascii")).digest()
 
 
-def _segments(compact: str) -> tuple[bytes, bytes, bytes]:
-    """Header, payload and signature of a compact serialization (RFC 7515 §7.1) in its only canonical spelling."""
-    segments = compact.split(".", 3)
-    if len(segments) != 3:  # noqa: PLR2004 - header, payload, signature
-        _refuse("the token is not in compact form")
-    header, payload, signature = (_segment(segment) for segment in segments)
-    return header, payload, signature
-
-
-def _segment(segment: str) -> bytes:
+def _parts(compact: str, kind: Kind) -> CompactJwt:
     try:
-        content = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
-    except ValueError:
-        _refuse("a part of the token is not base64url")
-    # The decoder skips what is not of its alphabet and ignores trailing bits: only its inverse knows.
-    if not content or _base64url(content) != segment:
-        _refuse("a part of the token is not base64url")
-    return content
+        return taken_apart(compact, max_chars=kind.max_chars)
+    except NotCompactError as error:
+        _refuse(error.detail)
 
 
-def _base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).rstrip(b"=").decode("ascii")
-
-
-def _object(raw: bytes, *, max_bytes: int, max_depth: int) -> JsonObject:
+def _claims(parts: CompactJwt) -> JsonObject:
     try:
-        value = parse(raw, max_bytes=max_bytes, max_depth=max_depth)
-    except StrictJsonError:
-        _refuse("a part of the token is not strict JSON")
-    if not isinstance(value, dict):
-        _refuse("a part of the token is not a JSON object")
-    return value
+        return parts.claims()
+    except NotCompactError as error:
+        _refuse(error.detail)
 
 
 # --- a grant's claims -------------------------------------------------------------------------------------
@@ -396,8 +405,9 @@ def _grant(claims: JsonObject) -> Grant:
     if any(claims.get(name) != value for name, value in registered.items()):
         _refuse("the claims and the grant differ")
     _refuse_unknown_members(document, grant)
-    act = claims.get("act")
-    if not isinstance(act, dict) or act.get("sub") != grant.actor:
+    if not claims.keys() <= registered.keys() | {"iss", "act", "authorization_details"}:
+        _refuse("the grant has claims that are not known here")
+    if _actor(claims.get("act")).get("sub") != grant.actor:
         _refuse("the claims and the grant differ")
     return grant
 
@@ -425,6 +435,8 @@ def _access_token(claims: JsonObject) -> AccessToken:
     grant_id = _text(claims, "grant_id") if "grant_id" in claims else None
     if "nbf" in claims:
         _date(claims, "nbf")
+    for name in claims.keys() & {"act", "may_act"}:
+        _actor(claims[name])
     return AccessToken(
         jti=_text(claims, "jti"),
         audience=_text(claims, "aud"),
@@ -435,6 +447,7 @@ def _access_token(claims: JsonObject) -> AccessToken:
         grant_id=None if grant_id is None else GrantId(grant_id),
         issued_at=_date(claims, "iat"),
         expires_at=_date(claims, "exp"),
+        key_thumbprint=_bound_to(claims["cnf"]) if "cnf" in claims else None,
         claims=claims,
     )
 
@@ -444,6 +457,23 @@ def _refuse_outside_its_time(token: AccessToken, now: datetime) -> None:
         raise TokenExpired(token)
     if "nbf" in token.claims and now < _date(token.claims, "nbf"):
         _refuse("the token is not valid yet")
+
+
+def _bound_to(cnf: JsonValue) -> str:
+    """The key that must be proven with the token (RFC 7800, by RFC 9449 §6.1): no other way to bind one is known."""
+    if not isinstance(cnf, dict) or cnf.keys() != {"jkt"}:
+        _refuse("cnf is not the thumbprint of a key")
+    return _text(cnf, "jkt")
+
+
+def _actor(act: JsonValue) -> JsonObject:
+    """Who acts, and for whom, and for whom they did: of their identity alone (RFC 8693 §4.1)."""
+    if not isinstance(act, dict) or not act.keys() <= _ACTOR_MEMBERS:
+        _refuse("act is not an actor")
+    _text(act, "sub")
+    if "act" in act:
+        _actor(act["act"])  # as deep as claims may be, and no deeper
+    return act
 
 
 def _scopes(claims: JsonObject) -> frozenset[str]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -17,10 +18,21 @@ from app.core.audit import AuditRecord, Head
 from app.core.budget import Amount, Budget, ReservationState, Usage
 from app.core.decision import Account
 from app.core.grant import ClientId, Grant, GrantId, RunId, ServerName, TenantId, ToolName
-from app.core.registry import Client, Policy, Registration, Resource, Tenant, Tool, ToolServer
+from app.core.registry import (
+    Client,
+    Policy,
+    Registration,
+    Resource,
+    Tenant,
+    Tool,
+    ToolServer,
+    TrustedIssuer,
+    Workload,
+)
 from app.core.resources import ResourceRef, Resources
 from app.core.strict_json import JsonObject, canonical
 from app.ports import (
+    NO_CALL_LEFT,
     AlreadyExists,
     AuditLog,
     CallRecord,
@@ -34,6 +46,7 @@ from app.ports import (
     Registry,
     Settlement,
     SigningKey,
+    SpentTokens,
     StoredGrant,
     Transaction,
 )
@@ -59,6 +72,8 @@ class _State:
     tools: dict[tuple[TenantId, ServerName, ToolName], Tool] = field(default_factory=dict)
     resources: dict[tuple[TenantId, ResourceRef], Resource] = field(default_factory=dict)
     policies: dict[tuple[TenantId, str], Policy] = field(default_factory=dict)
+    issuers: dict[tuple[TenantId, str], TrustedIssuer] = field(default_factory=dict)
+    spent: dict[tuple[TenantId, str, str], tuple[datetime, str | None]] = field(default_factory=dict)
     keys: dict[str, SigningKey] = field(default_factory=dict)
     nodes: dict[tuple[TenantId, GrantId], _Node] = field(default_factory=dict)
     runs: dict[tuple[TenantId, RunId], GrantId] = field(default_factory=dict)
@@ -110,6 +125,7 @@ class MemoryTransaction:
         self.registry: Registry = MemoryRegistry(state)
         self.directory: Directory = MemoryDirectory(state)
         self.policies: PolicyStore = MemoryPolicies(state)
+        self.spent: SpentTokens = MemorySpentTokens(state)
         self.keys: KeyStore = MemoryKeys(state)
 
     async def commit(self) -> None:
@@ -154,23 +170,25 @@ class MemoryGrants:
         )
         return tuple(self._stored(tenant_id, grant_id) for grant_id in found[::-1][:limit])
 
-    async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
-        return sum(
-            node.grant.parent_grant_id == grant_id
-            for (tenant, _), node in self._state.nodes.items()
-            if tenant == tenant_id
-        )
+    async def children(self, tenant_id: TenantId, grant_id: GrantId, live_at: datetime | None = None) -> int:
+        return sum(grant.parent_grant_id == grant_id for grant in self._counted(tenant_id, live_at))
 
-    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
-        return sum(
-            node.grant.root_grant_id == root_grant_id
-            for (tenant, _), node in self._state.nodes.items()
-            if tenant == tenant_id
-        )
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId, live_at: datetime | None = None) -> int:
+        return sum(grant.root_grant_id == root_grant_id for grant in self._counted(tenant_id, live_at))
+
+    def _counted(self, tenant_id: TenantId, live_at: datetime | None) -> Iterator[Grant]:
+        for key, node in self._state.nodes.items():
+            is_open = self._state.accounts[key].closed is None
+            if key[0] == tenant_id and (live_at is None or (is_open and node.grant.expires_at > live_at)):
+                yield node.grant
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         below = sorted(_below(self._state, tenant_id, grant_id), key=lambda node: (len(node.lineage), node.lineage[-1]))
-        keys = [(tenant_id, node.grant.grant_id) for node in below]
+        keys = [
+            (tenant_id, node.grant.grant_id)
+            for node in below
+            if node.grant.grant_id == grant_id or node.grant.expires_at > at - NO_CALL_LEFT
+        ]
         are_open = [key for key in keys if self._state.accounts[key].closed is None]
         for key in are_open:
             self._state.accounts[key] = replace(self._state.accounts[key], closed=reason)
@@ -184,6 +202,17 @@ class MemoryGrants:
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         known = [key for key in grants if key in self._state.nodes]
         return frozenset(grant for tenant, grant in known if self._state.accounts[tenant, grant].closed is not None)
+
+    async def resting_on(self, start: str, *, live_at: datetime, limit: int) -> int:
+        links = {key for key, node in self._state.nodes.items() if node.signed.startswith(start)}
+        resting = (
+            key
+            for key, node in self._state.nodes.items()
+            if self._state.accounts[key].closed is None
+            and node.grant.expires_at > live_at
+            and any((key[0], link) in links for link in node.lineage)
+        )
+        return len(tuple(islice(resting, limit)))
 
     def _stored(self, tenant_id: TenantId, grant_id: GrantId) -> StoredGrant:
         node = self._state.nodes[tenant_id, grant_id]
@@ -459,6 +488,10 @@ class MemoryRegistry:
         )
         return tuple(self._state.clients[client_id] for client_id in found[:limit])
 
+    async def clients_of(self, tenant_id: TenantId, workload: Workload) -> tuple[Client, ...]:
+        everyone = (client for _, client in sorted(self._state.clients.items()) if client.tenant_id == tenant_id)
+        return tuple(client for client in everyone if client.workload == workload)
+
     async def add_server(self, server: ToolServer) -> None:
         if (server.tenant_id, server.name) in self._state.servers:
             raise AlreadyExists("name")
@@ -502,6 +535,24 @@ class MemoryRegistry:
     async def tools(self, tenant_id: TenantId, server: ServerName) -> tuple[Tool, ...]:
         keys = sorted(key for key in self._state.tools if key[:2] == (tenant_id, server))
         return tuple(self._state.tools[key] for key in keys)
+
+    async def put_issuer(self, issuer: TrustedIssuer) -> None:
+        assert issuer.tenant_id in self._state.tenants, "an issuer's tenant exists"
+        other = await self.issuer_of(issuer.tenant_id, issuer.issuer)
+        if other is not None and other.name != issuer.name:
+            raise AlreadyExists("issuer")
+        self._state.issuers[issuer.tenant_id, issuer.name] = issuer
+
+    async def issuer(self, tenant_id: TenantId, name: str) -> TrustedIssuer | None:
+        return self._state.issuers.get((tenant_id, name))
+
+    async def issuer_of(self, tenant_id: TenantId, issuer: str) -> TrustedIssuer | None:
+        theirs = (each for (tenant, _), each in self._state.issuers.items() if tenant == tenant_id)
+        return next((each for each in theirs if each.issuer == issuer), None)
+
+    async def issuers(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[TrustedIssuer, ...]:
+        names = sorted(name for tenant, name in self._state.issuers if tenant == tenant_id and name > (after or ""))
+        return tuple(self._state.issuers[tenant_id, name] for name in names[:limit])
 
     async def registration(
         self, tenant_id: TenantId, clients: Sequence[ClientId], server: ServerName, tool: ToolName
@@ -572,6 +623,31 @@ class MemoryPolicies:
         return tuple(policy for (tenant, _), policy in self._state.policies.items() if tenant == tenant_id)
 
 
+class MemorySpentTokens:
+    def __init__(self, state: _State) -> None:
+        self._state = state
+
+    async def spend(
+        self, tenant_id: TenantId, issuer: str, jti: str, *, expires_at: datetime, now: datetime, on: str | None = None
+    ) -> bool:
+        assert tenant_id in self._state.tenants, "who spends a token is of a tenant"
+        for key in [key for key, (expires, _) in self._state.spent.items() if key[0] == tenant_id and expires < now]:
+            del self._state.spent[key]
+        if (tenant_id, issuer, jti) in self._state.spent:
+            return False
+        self._state.spent[tenant_id, issuer, jti] = (expires_at, on)
+        return True
+
+    async def is_spent(self, tenant_id: TenantId, issuer: str, jti: str) -> bool:
+        return (tenant_id, issuer, jti) in self._state.spent
+
+    async def spent_on(self, tenant_id: TenantId, issuer: str, jti: str) -> str | None:
+        return self._state.spent.get((tenant_id, issuer, jti), (None, None))[1]
+
+    async def spent_among(self, tenant_id: TenantId, issuer: str, jtis: Sequence[str]) -> frozenset[str]:
+        return frozenset(jti for jti in jtis if (tenant_id, issuer, jti) in self._state.spent)
+
+
 class MemoryKeys:
     def __init__(self, state: _State) -> None:
         self._state = state
@@ -584,3 +660,19 @@ class MemoryKeys:
     async def all(self) -> tuple[SigningKey, ...]:
         in_use = (key for key in self._state.keys.values() if key.retired_at is None)
         return tuple(sorted(in_use, key=lambda key: (key.created_at, key.kid)))
+
+    async def key(self, kid: str) -> SigningKey | None:
+        return self._state.keys.get(kid)
+
+    async def page(self, *, after: str | None, limit: int) -> tuple[SigningKey, ...]:
+        made = sorted(self._state.keys.values(), key=lambda key: (key.created_at, key.kid))
+        kids = [key.kid for key in made]
+        if after is not None and after not in kids:
+            return ()
+        first = 0 if after is None else kids.index(after) + 1
+        return tuple(made[first:][:limit])
+
+    async def retire(self, kid: str, at: datetime) -> None:
+        key = self._state.keys.get(kid)
+        if key is not None and key.retired_at is None:
+            self._state.keys[kid] = replace(key, retired_at=at)

@@ -71,6 +71,8 @@ class AesVault:
         """
         if not secret:
             raise ValueError("a secret is not empty")
+        if "\0" in secret:
+            raise ValueError("a secret holds no NUL")
         return self._keyed_hash(secret) if _OURS.fullmatch(secret) else str(_ScryptHash.of(secret))
 
     def secret_matches(self, secret: str, secret_hash: str) -> bool:
@@ -141,6 +143,8 @@ class _ScryptHash(NamedTuple):
 
 
 def _matches(secret: str, secret_hash: str) -> bool:
+    if "\0" in secret:  # scrypt's HMAC fills its key up with NULs, so a secret and a longer one would be the same
+        return False
     try:
         stored = _ScryptHash.parse(secret_hash)
         return hmac.compare_digest(stored.rehash(secret), stored.hashed)

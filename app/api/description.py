@@ -12,7 +12,8 @@ SCHEMES: Final[dict[str, dict[str, str]]] = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "An access token, or where its tenant allows it a delegation grant itself (RFC 6750).",
+        "description": "An access token, or where its tenant allows it a delegation grant itself (RFC 6750). One that "
+        "is bound to a key takes the scheme DPoP instead, with a proof of that key in the field DPoP (RFC 9449).",
     },
     "client": {
         "type": "http",
@@ -32,7 +33,8 @@ PROVEN_BY: Final = (
 
 def form(*required: str, **optional: str) -> dict[str, Any]:
     """The `openapi_extra` of a route that takes a form: its required parameters, and others with what they are."""
-    properties: dict[str, Any] = {name: {"type": "string"} for name in required}
+    # An empty parameter counts as left out (RFC 6749 §3.1).
+    properties: dict[str, Any] = {name: {"type": "string", "minLength": 1} for name in required}
     properties |= {name: {"type": "string", "description": text} for name, text in optional.items()}
     schema = {"type": "object", "required": [*required], "properties": properties}
     return {"requestBody": {"required": True, "content": {"application/x-www-form-urlencoded": {"schema": schema}}}}

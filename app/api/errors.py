@@ -13,7 +13,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
+from app.api.challenges import Guard, guard_of
 from app.api.wire import TAGS, BodyRefused, Document
 from app.core.reasons import Reason
 from app.core.strict_json import JsonObject, JsonValue
@@ -32,6 +34,8 @@ T = TypeVar("T")
 
 
 TOO_MANY = 429
+NOT_ALLOWED = 405
+METHODS = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 
 
 class OverMcp(Enum):
@@ -43,10 +47,13 @@ class OverMcp(Enum):
 
 
 class Row(NamedTuple):
-    """One reason's looks: REST status, RFC 6750 error of a challenge, RFC 6749 error of the token endpoint, MCP's."""
+    """One reason's looks: REST status, error of a challenge, RFC 6749 error of the token endpoint, MCP's.
+
+    The errors of challenges are RFC 6750's and RFC 9449's.
+    """
 
     status: int
-    bearer: str | None
+    challenge: str | None
     oauth: str
     mcp: OverMcp
 
@@ -57,6 +64,8 @@ _WIDER = Row(403, None, "invalid_authorization_details", OverMcp.RESULT)
 
 TABLE: Mapping[Reason, Row] = {
     Reason.TOKEN_INVALID: _DEAD,
+    Reason.PROOF_INVALID: Row(401, "invalid_dpop_proof", "invalid_dpop_proof", OverMcp.STATUS),
+    Reason.PROOF_NONCE_NEEDED: Row(401, "use_dpop_nonce", "use_dpop_nonce", OverMcp.STATUS),
     Reason.TOKEN_EXPIRED: _DEAD,
     Reason.AUDIENCE_MISMATCH: _DEAD,
     Reason.GRANT_REVOKED: _DEAD,
@@ -67,6 +76,7 @@ TABLE: Mapping[Reason, Row] = {
     Reason.INSUFFICIENT_SCOPE: Row(403, "insufficient_scope", "invalid_scope", OverMcp.STATUS),
     Reason.ACTOR_NOT_PERMITTED: _REFUSED,
     Reason.TOOL_NOT_ALLOWED: Row(403, None, "invalid_authorization_details", OverMcp.UNKNOWN_TOOL),
+    Reason.TOOL_CHANGED: _REFUSED,
     Reason.RESOURCE_OUT_OF_SCOPE: _REFUSED,
     Reason.ARGUMENT_INVALID: Row(422, None, "invalid_request", OverMcp.RESULT),
     Reason.BUDGET_EXCEEDED: _REFUSED,
@@ -78,11 +88,12 @@ TABLE: Mapping[Reason, Row] = {
     Reason.NARROWING_UNPROVABLE: _WIDER,
     Reason.TARGET_REFUSED: Row(403, None, "invalid_target", OverMcp.RESULT),
     Reason.RATE_LIMITED: Row(TOO_MANY, None, "invalid_request", OverMcp.RESULT),
+    Reason.TOOL_SERVER_UNAVAILABLE: Row(502, None, "invalid_request", OverMcp.RESULT),
 }
 
-REALM = 'Bearer realm="subgrant"'
 PROBLEM = "application/problem+json"
 RETRY_SECONDS = "1"
+MAX_SHOWN_NAME: Final = 40
 
 
 class Problem(Document):
@@ -148,24 +159,21 @@ def problem(
     return JSONResponse(body, status_code=status, media_type=PROBLEM, headers=dict(headers or {}))
 
 
-def challenge(denied: Denied, row: Row) -> Mapping[str, str]:
-    """The WWW-Authenticate header (RFC 6750 §3) that goes with a denial, if any does."""
-    if row.bearer is None:
+def challenge(denied: Denied, row: Row, guard: Guard) -> Mapping[str, str]:
+    """The WWW-Authenticate header (RFC 6750 §3, RFC 9449 §7.1) that goes with a denial, if any does."""
+    if row.challenge is None:
         return {"Retry-After": RETRY_SECONDS} if row.status == TOO_MANY else {}
-    scope = f', scope="{denied.scope}"' if denied.scope else ""
-    # RFC 6750 §3: a quoted-string that needs no escapes.
-    detail = "".join(char for char in denied.detail if char.isascii() and char.isprintable() and char not in '"\\')
-    return {"WWW-Authenticate": f'{REALM}, error="{row.bearer}", error_description="{detail}"{scope}'}
+    return {"WWW-Authenticate": guard.refuses(row.challenge, denied.detail, denied.scope)}
 
 
-def denial(denied: Denied) -> JSONResponse:
+def denial(denied: Denied, guard: Guard) -> JSONResponse:
     """A denial as a problem document."""
     row = TABLE[denied.reason]
     return problem(
         row.status,
         denied.reason,
         denied.detail,
-        headers=challenge(denied, row),
+        headers=challenge(denied, row, guard),
         decisionId=denied.decision_id,
         pointer=denied.pointer,
     )
@@ -188,13 +196,13 @@ def install(app: FastAPI) -> None:
     app.exception_handler(Exception)(_internal)
 
 
-async def _denial(_: Request, error: DenialError) -> JSONResponse:
-    return denial(error.denied)
+async def _denial(request: Request, error: DenialError) -> JSONResponse:
+    return denial(error.denied, guard_of(request))
 
 
-async def _no_credentials(_: Request, __: NoCredentials) -> JSONResponse:
-    headers = {"WWW-Authenticate": REALM}
-    return problem(401, Reason.TOKEN_INVALID, "a bearer token is needed", headers=headers)
+async def _no_credentials(request: Request, __: NoCredentials) -> JSONResponse:
+    headers = {"WWW-Authenticate": guard_of(request).asks()}
+    return problem(401, Reason.TOKEN_INVALID, "a token is needed", headers=headers)
 
 
 async def _body_refused(_: Request, error: BodyRefused) -> JSONResponse:
@@ -213,8 +221,13 @@ async def _validation(_: Request, error: RequestValidationError) -> JSONResponse
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:
-    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in location[1:] if part not in TAGS)
+    parts = (_shown(str(part)).replace("~", "~0").replace("/", "~1") for part in location[1:] if part not in TAGS)
     return "".join(f"/{part}" for part in parts)
+
+
+def _shown(name: str) -> str:
+    # No member of ours is so long; what is might be a credential that went astray.
+    return name if len(name) <= MAX_SHOWN_NAME else "…"
 
 
 def _sentence(fault: Mapping[str, object]) -> str:
@@ -255,9 +268,20 @@ async def _store_unavailable(_: Request, __: StoreUnavailable) -> JSONResponse:
     return problem(503, "store_unavailable", detail, headers={"Retry-After": RETRY_SECONDS})
 
 
-async def _http(_: Request, error: HTTPException) -> JSONResponse:
+async def _http(request: Request, error: HTTPException) -> JSONResponse:
     reason = {404: NotFound.code, 405: "method_not_allowed"}.get(error.status_code, Malformed.code)
-    return problem(error.status_code, reason, str(error.detail), headers=error.headers)
+    headers = dict(error.headers or {}) | ({"Allow": _allowed(request)} if error.status_code == NOT_ALLOWED else {})
+    return problem(error.status_code, reason, str(error.detail), headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Every method of the target (RFC 9110 §10.2.1); each has a route of its own, and Starlette names one route's."""
+
+    def fits(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return ", ".join(method for method in METHODS if fits(method))
 
 
 async def _internal(_: Request, __: Exception) -> JSONResponse:

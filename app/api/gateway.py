@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Header
 from pydantic import Discriminator, Field, Tag
 
-from app.api.caller import AuthenticatedCaller, CallingAgent, TheWorld
-from app.api.errors import REFUSALS, allowed
+from app.api.caller import AuthenticatedCaller, CallingAgent, CallRoute, TheWorld
+from app.api.errors import REFUSALS, allowed, refusal
 from app.api.grants import UsageDocument, usage_document
-from app.api.wire import TAGS, Document, Json, Members, StrictRoute, Text, ToolSpelling
+from app.api.wire import TAGS, Document, Json, Members, Text, ToolSpelling
 from app.core.budget import ucents_to_cents
 from app.core.decision import Deny
 from app.core.grant import ToolName
@@ -16,7 +16,7 @@ from app.usecases.authorize_call import ProposedCall, Weighed, authorize_call
 from app.usecases.failures import Malformed
 from app.usecases.forward_call import Forwarded, forward_call
 
-router = APIRouter(prefix="/v1/gateway", tags=["gateway"], route_class=StrictRoute, responses=REFUSALS)
+router = APIRouter(prefix="/v1/gateway", tags=["gateway"], route_class=CallRoute, responses=REFUSALS)
 
 Key = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x21-\x7e]+$")]
 
@@ -85,7 +85,14 @@ class DecisionsDocument(Document):
     decisions: list[DecisionDocument]
 
 
-@router.post("/calls", summary="Check, reserve, forward, settle")
+@router.post(
+    "/calls",
+    summary="Check, reserve, forward, settle",
+    responses={
+        502: refusal("The tool server can't be reached, or does not say whether the tool is as it was accepted"),
+        504: refusal("The tool server took too long to be reached"),
+    },
+)
 async def calls(
     world: TheWorld,
     caller: CallingAgent,

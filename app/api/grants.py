@@ -17,6 +17,7 @@ from app.usecases.close_grant import close_grant
 from app.usecases.derive_grant import derive_grant
 from app.usecases.list_tools import ListedTool, list_tools
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
+from app.usecases.prove_parties import JWT
 from app.usecases.read_grants import ACTIVE, STATUS, GrantView, list_grants, read_grant, read_lineage
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.world import World
@@ -25,6 +26,7 @@ router = APIRouter(prefix="/v1/grants", tags=["grants"], route_class=StrictRoute
 
 GRANT_ID = r"^gr_[a-z0-9_]{1,60}$"
 PathId = Annotated[str, Field(max_length=64)]
+MAX_TOKEN_CHARS: Final = 16_384
 Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
 
 
@@ -89,6 +91,12 @@ class MintDocument(DeriveDocument):
     subject: Text | None = Field(
         default=None, description="for whom; the client itself unless its limits allow another"
     )
+    subject_token: Annotated[str, Field(min_length=1, max_length=MAX_TOKEN_CHARS)] | None = Field(
+        default=None, description="a trusted issuer's token that proves the subject, whatever the limits say"
+    )
+    subject_token_type: Literal["urn:ietf:params:oauth:token-type:jwt", "urn:ietf:params:oauth:token-type:id_token"] = (
+        JWT
+    )
     parent_run_id: Identifier | None = None
 
 
@@ -107,6 +115,12 @@ class AmountsDocument(Document):
 class UsageDocument(Document):
     tool_calls: AmountsDocument
     spend_cents: AmountsDocument
+
+
+class ConfirmationDocument(Document):
+    """RFC 9449 §6.1."""
+
+    jkt: str
 
 
 class GrantDocument(Document):
@@ -136,6 +150,8 @@ class GrantDocument(Document):
     may_redelegate: bool
     max_depth: int
     policy_version: str
+    standing: bool = Field(default=False, description="whether it stands behind tokens that its client asks for")
+    cnf: ConfirmationDocument | None = Field(default=None, description="the key whose holder alone may use it")
     status: str = ACTIVE
     usage: UsageDocument
     close_reason: str | None = None
@@ -249,6 +265,7 @@ async def mint(
     request = MintRequest(
         fields=body.fields(),
         subject=body.subject,
+        subject_token=body.subject_token,
         holder=None if body.holder is None else ClientId(body.holder),
         parent_run_id=None if body.parent_run_id is None else RunId(body.parent_run_id),
     )

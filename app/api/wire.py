@@ -80,8 +80,16 @@ Uri = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^
 """An absolute URI without a fragment (RFC 8707 §2)."""
 
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
+MAX_CENTS: Final = 900_719_925_474
 Cents = Annotated[
-    int | float, Field(ge=0, le=900_719_925_474, description="decimal cents, at most four decimal places")
+    int | float,
+    Field(
+        ge=0,
+        le=MAX_CENTS,
+        description="decimal cents, at most four decimal places",
+        # Pydantic says nothing of a union's bounds.
+        json_schema_extra={"minimum": 0, "maximum": MAX_CENTS},
+    ),
 ]
 
 

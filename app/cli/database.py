@@ -10,13 +10,11 @@ from app.api.admin.documents import Line
 from app.api.wire import Document, Identifier
 from app.cli.composition import composition
 from app.cli.configuration import configure, one_line
-from app.cli.output import ExitCode, Stop, line, show, show_json, table
+from app.cli.output import ExitCode, Stop, line, show_json
 from app.core.grant import ClientId, TenantId
 from app.core.strict_json import JsonObject
-from app.ports import SigningKey
 from app.settings import Settings
 from app.usecases.bootstrap import init_tenant
-from app.usecases.world import stamp
 
 
 class TenantToMake(Document):
@@ -92,28 +90,3 @@ def bring_up(*, revision: str, database_url: str | None) -> None:
 
 async def _migrate(settings: Settings, revision: str) -> MigrationState:
     return await migrate(settings.database_url, revision)
-
-
-def list_keys(*, database_url: str | None, as_json: bool) -> None:
-    """Show the signing keys that are in use, without what is secret of them."""
-    settings = configure(database_url=database_url)
-    with one_line():
-        found = asyncio.run(_keys(settings))
-    keys = [_key(key) for key in found]
-    if as_json:
-        show_json({"items": [*keys]})
-    else:
-        show(table({"kid": "kid", "alg": "alg", "created": "createdAt"}, keys))
-
-
-async def _keys(settings: Settings) -> tuple[SigningKey, ...]:
-    store = composition().open_store(settings)
-    try:
-        async with store.read() as tx:
-            return await tx.keys.all()
-    finally:
-        await store.aclose()
-
-
-def _key(key: SigningKey) -> JsonObject:
-    return {"kid": key.kid, "alg": key.alg, "createdAt": stamp(key.created_at), "publicJwk": key.public_jwk}

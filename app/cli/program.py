@@ -7,7 +7,21 @@ from typing import Annotated, Final
 
 import typer
 
-from app.cli import audit, call, clients, grants, policy, resources, servers, tenants, token, tools
+from app.cli import (
+    audit,
+    call,
+    clients,
+    grants,
+    issuers,
+    keys,
+    policy,
+    resources,
+    servers,
+    standing,
+    tenants,
+    token,
+    tools,
+)
 from app.cli.options import AsJson
 from app.cli.output import ExitCode, Stop, console
 
@@ -24,18 +38,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-keys = typer.Typer(no_args_is_help=True)
 
 app.add_typer(tenants.group, name="tenants", help="Who shares the installation.")
 app.add_typer(clients.group, name="clients", help="Who may authenticate, and the most that each may grant.")
+app.add_typer(issuers.group, name="issuers", help="Whose word is taken for who somebody is.")
 app.add_typer(servers.group, name="servers", help="The tool servers behind the gateway.")
 app.add_typer(tools.group, name="tools", help="What each tool takes, costs and does.")
 app.add_typer(policy.group, name="policy", help="What each call must satisfy beside its grant, and the cases for it.")
 app.add_typer(resources.group, name="resources", help="What belongs to whom.")
 app.add_typer(grants.group, name="grants", help="Mint, derive, read and close grants.")
+app.add_typer(standing.group, name="standing", help="What stands behind the tokens that clients ask for by themselves.")
 app.add_typer(token.group, name="token", help="Tokens from grants.")
 app.add_typer(audit.group, name="audit", help="What happened, and that nothing of it was changed.")
-app.add_typer(keys, name="keys", help="The keys that sign (on the database itself).")
+app.add_typer(keys.group, name="keys", help="The keys that sign.")
 app.command("call")(call.call)
 
 DatabaseUrl = Annotated[
@@ -90,19 +105,6 @@ def migrate(
     from app.cli.database import bring_up  # noqa: PLC0415
 
     bring_up(revision=revision, database_url=database_url)
-
-
-@keys.callback()
-def keys_group() -> None:
-    """Make `list` a command of its own, though it is the only one."""
-
-
-@keys.command("list")
-def list_keys(*, database_url: DatabaseUrl = None, as_json: AsJson = False) -> None:
-    """The signing keys in use, on the database itself."""
-    from app.cli.database import list_keys as run  # noqa: PLC0415
-
-    run(database_url=database_url, as_json=as_json)
 
 
 @app.command()

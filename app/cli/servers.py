@@ -3,10 +3,14 @@
 from typing import Annotated, Final
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from app.cli.client import segments
+from app.cli.definitions import changes
 from app.cli.options import TEXT_METAVAR, After, Body, InTenant, Limit, given, options, read_text
-from app.cli.session import Session, remote
+from app.cli.output import facts, word
+from app.cli.session import Session, remote, rows
 from app.core.strict_json import JsonObject
 
 group = typer.Typer(no_args_is_help=True)
@@ -66,6 +70,9 @@ async def create(
     upstream_audience: Annotated[str | None, typer.Option(metavar="URI", help="Whom the gateway's JWT is for.")] = None,
     timeout_seconds: Annotated[float | None, typer.Option(help="How long a call may take.")] = None,
     max_response_bytes: Annotated[int | None, typer.Option(help="How much an answer may hold.")] = None,
+    definition_max_age_seconds: Annotated[
+        float | None, typer.Option(help="How long its word that a tool is as it was pinned may be used again.")
+    ] = None,
     tenant: InTenant = None,
     body: Body = None,
 ) -> None:
@@ -81,6 +88,7 @@ async def create(
         resolver=resolving,
         timeout_seconds=timeout_seconds,
         max_response_bytes=max_response_bytes,
+        definition_max_age_seconds=definition_max_age_seconds,
     )
     session.show(await session.api.post(PATH, (body or {}) | members))
 
@@ -109,5 +117,13 @@ async def disable(session: Session, *, name: ServerName, tenant: InTenant = None
 @group.command()
 @remote
 async def discover(session: Session, *, name: ServerName, tenant: InTenant = None) -> None:
-    """Read an MCP server's tools and pin those that are new."""
-    session.show(await session.api.request("POST", PATH + segments(name, "discover"), query={"tenant": tenant}))
+    """Read an MCP server's tools, pin those that are new, and see which have changed."""
+    path = PATH + segments(name, "discover")
+    session.show(await session.api.request("POST", path, query={"tenant": tenant}), discovered)
+
+
+def discovered(discovery: JsonObject) -> RenderableType:
+    """What an MCP server offers: names, and how each changed tool differs from what is pinned."""
+    names = {name: value for name, value in discovery.items() if name != "pending"}
+    each = ((Text(f"\n{word(tool.get('name'))}"), changes(tool)) for tool in rows(discovery, "pending"))
+    return Group(facts(names), *(part for parts in each for part in parts))

@@ -11,7 +11,13 @@ from app.cli.session import Session, remote
 group = typer.Typer(no_args_is_help=True)
 
 PATH: Final = "/v1/admin/tenants"
-COLUMNS: Final = {"tenant": "tenantId", "name": "name", "grant as bearer": "allowGrantBearer", "status": "status"}
+COLUMNS: Final = {
+    "tenant": "tenantId",
+    "name": "name",
+    "grant as bearer": "allowGrantBearer",
+    "max depth": "maxDepth",
+    "status": "status",
+}
 
 TenantId = Annotated[str, typer.Argument(metavar="TENANT")]
 
@@ -27,10 +33,13 @@ async def create(
         bool | None, typer.Option(help="Whether a grant itself may be presented at the gateway.")
     ] = None,
     limits: Annotated[Members | None, json_option("What its grants may use in each window of time.")] = None,
+    max_depth: Annotated[int | None, typer.Option(min=0, help="How deep any delegation may go.")] = None,
     body: Body = None,
 ) -> None:
     """Register a tenant."""
-    members = given(tenant_id=tenant_id, name=name, allow_grant_bearer=allow_grant_bearer, limits=limits)
+    members = given(
+        tenant_id=tenant_id, name=name, allow_grant_bearer=allow_grant_bearer, limits=limits, max_depth=max_depth
+    )
     session.show(await session.api.post(PATH, given(name=tenant_id) | (body or {}) | members))
 
 

@@ -1,26 +1,30 @@
 """`subgrant tools`: the tools of a tool server, by an administrator's word."""
 
+from collections.abc import Mapping
 from typing import Annotated, Final
 
 import typer
+from rich.console import Group, RenderableType
 
 from app.cli import servers
 from app.cli.client import segments
+from app.cli.definitions import changes
 from app.cli.options import After, Body, InTenant, Limit, Members, given, json_option, options
-from app.cli.output import line
+from app.cli.output import Cell, facts, line
 from app.cli.servers import ServerName
 from app.cli.session import Session, remote
 from app.core.strict_json import JsonObject
 
 group = typer.Typer(no_args_is_help=True)
 
-COLUMNS: Final = {
+COLUMNS: Final[Mapping[str, Cell]] = {
     "tool": "name",
     "effect": "effect",
     "trust": "trust",
     "cost ¢": "costCents",
     "at most ¢": "maxCostCents",
     "source": "source",
+    "changed": lambda tool: "pending" in tool,
     "description": "description",
 }
 
@@ -100,8 +104,29 @@ async def list_(
 @group.command("show")
 @remote
 async def show_(session: Session, *, server: ServerName, tool: ToolName, tenant: InTenant = None) -> None:
-    """Show a tool."""
-    session.show(await session.api.get(tool_path(server, tool), {"tenant": tenant}))
+    """Show a tool, and how it changed where it did."""
+    session.show(await session.api.get(tool_path(server, tool), {"tenant": tenant}), shown)
+
+
+@group.command()
+@remote
+async def accept(
+    session: Session,
+    *,
+    server: ServerName,
+    tool: ToolName,
+    digest: Annotated[str, typer.Option(metavar="HEX", help="The pending definition's, as `tools show` tells it.")],
+    tenant: InTenant = None,
+) -> None:
+    """Accept a tool's changed definition: the one that you looked at."""
+    path = tool_path(server, tool) + "/accept"
+    session.show(await session.api.post(path, given(definition_digest=digest), {"tenant": tenant}), shown)
+
+
+def shown(tool: JsonObject) -> RenderableType:
+    """A tool, and how what is pending differs from what is pinned."""
+    members = facts({name: value for name, value in tool.items() if name != "pending"})
+    return Group(members, changes(tool)) if "pending" in tool else members
 
 
 @group.command()

@@ -68,7 +68,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """Who and what a new node is: everything about it that is not authority."""
+    """Who and what a new node is: everything about it that is not authority.
+
+    `subject` is whom a trusted issuer proved, for a root or the child of a standing grant; None takes the parent's. So
+    does `key_thumbprint`, since what is bound to a key never comes loose.
+    """
 
     grant_id: GrantId
     actor: str
@@ -76,6 +80,8 @@ class Birth:
     holder: ClientId
     child_run_id: RunId
     now: datetime
+    subject: str | None = None
+    key_thumbprint: str | None = None
 
 
 def mint(
@@ -88,10 +94,12 @@ def mint(
     parent_run_id: RunId | None,
     policy_version: str,
     lifetime: timedelta,
+    standing: bool = False,
 ) -> Grant | Refusal:
     """A root grant. What the wish leaves out is nothing: no tools, no calls, no spend, no redelegation.
 
-    `lifetime` is the default where the wish has no expiry, shortened to the ceiling's.
+    `lifetime` is the default where the wish has no expiry, shortened to the ceiling's. Only an administrator's act
+    makes a `standing` one. `subject` must be within the ceiling, unless the birth has a proven one.
     """
     issued_at = birth.now.replace(microsecond=0)
     # A beginning in the past is no more than now.
@@ -102,7 +110,7 @@ def mint(
         root_grant_id=birth.grant_id,
         depth=0,
         tenant_id=tenant_id,
-        subject=subject,
+        subject=birth.subject or subject,
         actor=birth.actor,
         issued_by=birth.issued_by,
         holder=birth.holder,
@@ -118,8 +126,10 @@ def mint(
         max_depth=ceiling.max_depth if wish.max_depth is None else wish.max_depth,
         policy_version=policy_version,
         projections=wish.projections or {},
+        standing=standing,
+        key_thumbprint=birth.key_thumbprint,
     )
-    return _above_ceiling(grant, ceiling) or _without_life(grant) or grant
+    return _above_ceiling(grant, ceiling, birth) or _without_life(grant) or grant
 
 
 def things_to_ask_about(wish: Wish, parent: Grant) -> Mapping[ServerName, frozenset[ResourceRef]]:
@@ -153,7 +163,7 @@ def attenuate(
     parent must allow it, and it uses depth.
     """
     parent = chain.leaf
-    redelegates = as_grant or (birth.actor, birth.child_run_id) != (parent.actor, parent.child_run_id)
+    redelegates = as_grant or parent.hands_on_to(birth.actor, birth.child_run_id)
     if redelegates and not parent.may_redelegate:
         return Refusal("/mayRedelegate", Reason.REDELEGATION_DENIED, "the parent grant may not be redelegated")
     depth = parent.depth + 1 if redelegates else parent.depth
@@ -177,7 +187,7 @@ def attenuate(
         root_grant_id=parent.root_grant_id,
         depth=depth,
         tenant_id=parent.tenant_id,
-        subject=parent.subject,
+        subject=birth.subject or parent.subject,
         actor=birth.actor,
         issued_by=birth.issued_by,
         holder=birth.holder,
@@ -196,6 +206,7 @@ def attenuate(
         max_depth=parent.max_depth if wish.max_depth is None else wish.max_depth,
         policy_version=parent.policy_version,
         projections=_narrow_projections(wish, parent, tools),
+        key_thumbprint=birth.key_thumbprint or parent.key_thumbprint,
     )
     return _more_than_left(child, left) or _wider(child, parent, ground_of) or _without_life(child) or child
 
@@ -246,7 +257,7 @@ def _without_life(grant: Grant) -> Refusal | None:
     return None
 
 
-def _above_ceiling(grant: Grant, ceiling: Ceiling) -> Refusal | None:
+def _above_ceiling(grant: Grant, ceiling: Ceiling, birth: Birth) -> Refusal | None:
     """A ceiling is the parent of every root, so what exceeds it is not narrower."""
     faults = (
         (not _allows_audience(grant, ceiling), "/audience", "audience"),
@@ -255,7 +266,7 @@ def _above_ceiling(grant: Grant, ceiling: Ceiling) -> Refusal | None:
         (grant.limit.spend_ucents > ceiling.limit.spend_ucents, "/maxSpendCents", "spend"),
         (grant.expires_at - grant.issued_at > ceiling.max_lifetime, "/expiresAt", "lifetime"),
         (grant.max_depth > ceiling.max_depth, "/maxDepth", "depth"),
-        (not _allows_subject(grant, ceiling), "/subject", "subject"),
+        (birth.subject is None and not _allows_subject(grant, ceiling), "/subject", "subject"),
     )
     for exceeds, pointer, noun in faults:
         if exceeds:

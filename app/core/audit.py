@@ -37,6 +37,7 @@ class RecordType(StrEnum):
     TOOL_OUTCOME_UNKNOWN = "tool.outcome_unknown"
     TOOL_REPEATED = "tool.repeated"
     TOOL_UNSENT = "tool.unsent"
+    TOKEN_REVOKED = "token.revoked"
     ACCESS_REFUSED = "access.refused"
     ADMIN_CHANGED = "admin.changed"
 

@@ -7,7 +7,9 @@ again, and so is the relation of each link to its parent, so that a fault at min
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum, auto
 from itertools import islice, pairwise
+from typing import Final
 
 from app.core.budget import Amount, Budget, Price
 from app.core.constraints import Objection, ToolRule, check_arguments, fill_bindings, flaw_in
@@ -45,6 +47,14 @@ class Accounts:
     windows: tuple[Budget, ...] = ()
 
 
+class Offer(Enum):
+    """What a tool server offers today of a tool that is pinned. A plain HTTP server offers what was declared."""
+
+    AS_PINNED = auto()
+    CHANGED = auto()
+    UNKNOWN = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What was looked up beforehand. An absent fact denies.
@@ -54,13 +64,17 @@ class Facts:
     not registered or whose server is disabled. `disabled` says that the tenant, or a client that a grant of the
     chain rests on, is disabled. `resources` is what is on record of `things_to_ask_about`. `active_policy` is the
     version of the tenant's policy, `permitting` are the versions that were asked and permit this very call.
+    `offer` is what the tool server said of the tool. `max_depth` is how deep the tenant lets any delegation go
+    today, None for as deep as its grants say.
     """
 
     price: Price | None
+    offer: Offer = Offer.UNKNOWN
     credential_server: ServerName | None = None
     credential_expired: bool = False
     disabled: bool = False
-    schema_objection: Objection | None = None
+    max_depth: int | None = None
+    argument_objection: Objection | None = None
     resources: Resources = field(default_factory=dict)
     active_policy: str | None = None
     permitting: frozenset[str] = frozenset()
@@ -104,6 +118,7 @@ def decide(chain: GrantChain, call: Call, accounts: Accounts, facts: Facts, now:
             for parent, child in pairwise(chain.grants)
             for objection in widenings(child, parent, only=call.ref, ground_of=lambda _: ground)
         ),
+        *_depth_objections(chain, facts),
         *_tool_objections(chain, accounts, facts),
         *_policy_objections(chain, facts),
     ]
@@ -231,10 +246,13 @@ def widenings(
     `ground_of` a tool server is what proofs about its tools may rest on, asked once a tool. At a call only the
     tool that is called is proven again (`only`).
     """
-    is_handed_on = (child.actor, child.child_run_id) != (parent.actor, parent.child_run_id)
+    is_handed_on = parent.hands_on_to(child.actor, child.child_run_id)
     faults = (
         (child.tenant_id != parent.tenant_id, Reason.TENANT_MISMATCH, "tenantId"),
-        (child.subject != parent.subject, Reason.NOT_NARROWER, "subject"),
+        # A standing grant is for whomever its client acts for; which of them a trusted issuer proved.
+        (child.subject != parent.subject and not parent.standing, Reason.NOT_NARROWER, "subject"),
+        (child.standing, Reason.NOT_NARROWER, "standing"),
+        (parent.key_thumbprint is not None and child.key_thumbprint is None, Reason.NOT_NARROWER, "cnf"),
         (not child.servers <= parent.servers, Reason.NOT_NARROWER, "audience"),
         (child.expires_at > parent.expires_at, Reason.NOT_NARROWER, "expiresAt"),
         (child.limit.tool_calls > parent.limit.tool_calls, Reason.NOT_NARROWER, "maxToolCalls"),
@@ -252,6 +270,14 @@ def widenings(
             yield Deny(reason=reason, detail=detail, grant_id=child.grant_id, pointer=f"/{member}")
     for ref in child.tools if only is None else child.tools.keys() & {only}:
         yield from _tool_widenings(child, parent, ref, ground_of(ref.server))
+
+
+def _depth_objections(chain: GrantChain, facts: Facts) -> Iterator[Deny]:
+    """Like a window's, the tenant's limit counts as it is today: who lowers it means what is deeper already, too."""
+    leaf = chain.leaf
+    if facts.max_depth is not None and leaf.depth > facts.max_depth:
+        detail = "the delegation is deeper than the tenant allows"
+        yield Deny(reason=Reason.DEPTH_EXCEEDED, detail=detail, grant_id=leaf.grant_id)
 
 
 def _tool_widenings(child: Grant, parent: Grant, ref: ToolRef, ground: Ground) -> Iterator[Deny]:
@@ -272,12 +298,27 @@ def _shows_no_more(child: Projection | None, parent: Projection | None) -> bool:
     return parent is None or (child is not None and projection_within(child, parent))
 
 
+_OFFERED_OTHERWISE: Final[Mapping[Offer, tuple[Reason, str]]] = {
+    Offer.CHANGED: (
+        Reason.TOOL_CHANGED,
+        "the tool server offers this tool otherwise than it was accepted",
+    ),
+    Offer.UNKNOWN: (
+        Reason.TOOL_SERVER_UNAVAILABLE,
+        "the tool server did not say whether the tool is as it was accepted",
+    ),
+}
+
+
 def _tool_objections(chain: GrantChain, accounts: Accounts, facts: Facts) -> Iterator[Deny]:
     if facts.price is None:
         yield _tool_not_allowed(None)
         return
-    if facts.schema_objection is not None:
-        objection = facts.schema_objection
+    if facts.offer in _OFFERED_OTHERWISE:
+        reason, detail = _OFFERED_OTHERWISE[facts.offer]
+        yield Deny(reason=reason, detail=detail)
+    if facts.argument_objection is not None:
+        objection = facts.argument_objection
         yield Deny(reason=objection.reason, detail=objection.detail, pointer=objection.pointer)
     budgets = [
         (grant.grant_id, budget_of(grant, accounts.grants[grant.grant_id]))

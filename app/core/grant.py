@@ -73,6 +73,10 @@ class Grant:
     policy_version: str
     projections: Mapping[ToolRef, Projection] = field(default_factory=dict)
     """What comes back of a tool's result; all of it where the tool is not named."""
+    standing: bool = False
+    """A root that an administrator made for a client, to stand behind the tokens that it asks for by itself."""
+    key_thumbprint: str | None = None
+    """The key whose holder alone may use the grant (RFC 7800, by its RFC 7638 thumbprint); None: who bears it may."""
 
     @property
     def is_root(self) -> bool:
@@ -86,6 +90,13 @@ class Grant:
     def bindings(self) -> Mapping[str, str | None]:
         """The fields that a `bind` constraint may name."""
         return {"tenantId": self.tenant_id, "subject": self.subject, "childRunId": self.child_run_id}
+
+    def hands_on_to(self, actor: str, run: RunId) -> bool:
+        """Whether a child for this actor and run is redelegation.
+
+        A standing grant opens a run for each of its client's tokens, which hands nothing on.
+        """
+        return actor != self.actor or (run != self.child_run_id and not self.standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +196,8 @@ def render_grant(grant: Grant) -> JsonObject:
         "maxDepth": grant.max_depth,
         "policyVersion": grant.policy_version,
         **_render_projections(grant),
+        **({"standing": True} if grant.standing else {}),
+        **({"cnf": {"jkt": grant.key_thumbprint}} if grant.key_thumbprint is not None else {}),
     }
 
 
@@ -203,7 +216,8 @@ class GrantInvalid(ValueError):
 def parse_grant(document: JsonObject) -> Grant:
     """The grant in a signed document. Raises GrantInvalid; never guesses a missing member.
 
-    Without `resultProjection` nothing of any result is held back.
+    Without `resultProjection` nothing of any result is held back, without `standing` the grant is none, and
+    without `cnf` it is bound to no key.
     """
     try:
         return _parse_grant(document)
@@ -248,6 +262,8 @@ def _parse_grant(document: JsonObject) -> Grant:
             parse_tool(audience, name): parse_projection(paths, pointer=f"/resultProjection/{name}")
             for name, paths in _object(document.get("resultProjection", {})).items()
         },
+        standing=document.get("standing", False) is True,
+        key_thumbprint=_text(_object(document["cnf"])["jkt"]) if "cnf" in document else None,
     )
 
 

@@ -12,6 +12,8 @@ class Reason(StrEnum):
     """A refusal's code: the same string in REST, OAuth and MCP answers and in the audit log."""
 
     TOKEN_INVALID = "token_invalid"
+    PROOF_INVALID = "proof_invalid"
+    PROOF_NONCE_NEEDED = "proof_nonce_needed"
     TOKEN_EXPIRED = "token_expired"
     AUDIENCE_MISMATCH = "audience_mismatch"
     GRANT_REVOKED = "grant_revoked"
@@ -22,6 +24,7 @@ class Reason(StrEnum):
     INSUFFICIENT_SCOPE = "insufficient_scope"
     ACTOR_NOT_PERMITTED = "actor_not_permitted"
     TOOL_NOT_ALLOWED = "tool_not_allowed"
+    TOOL_CHANGED = "tool_changed"
     RESOURCE_OUT_OF_SCOPE = "resource_out_of_scope"
     ARGUMENT_INVALID = "argument_invalid"
     BUDGET_EXCEEDED = "budget_exceeded"
@@ -33,6 +36,7 @@ class Reason(StrEnum):
     NARROWING_UNPROVABLE = "narrowing_unprovable"
     TARGET_REFUSED = "target_refused"
     RATE_LIMITED = "rate_limited"
+    TOOL_SERVER_UNAVAILABLE = "tool_server_unavailable"
 
     @property
     def precedence(self) -> int:

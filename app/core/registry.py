@@ -5,13 +5,14 @@ time, nor from what a tool server says of itself.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
+from app.core.definition import Definition, PendingDefinition
 from app.core.grant import POLICY_V0, ClientId, ServerName, TenantId, ToolName
 from app.core.resources import Attributes, ResourceRef
 from app.core.strict_json import JsonObject, JsonValue, canonical
@@ -45,17 +46,56 @@ class Scope(StrEnum):
 
 
 class ClientKind(StrEnum):
+    """What a client is. A `person` signs in where an application asks for authority, and an `app` asks."""
+
     ORCHESTRATOR = "orchestrator"
     AGENT = "agent"
     AUDITOR = "auditor"
     ADMIN = "admin"
+    PERSON = "person"
+    APP = "app"
 
 
 class AuthMethod(StrEnum):
-    """How a client proves itself at the token endpoint (RFC 6749 §2.3.1)."""
+    """How a client proves itself at the token endpoint (RFC 6749 §2.3.1, RFC 7523 §2.2).
+
+    `none` is for applications that can keep no secret: PKCE alone ties their codes to them (RFC 7636).
+    """
 
     CLIENT_SECRET_BASIC = "client_secret_basic"
     CLIENT_SECRET_POST = "client_secret_post"
+    PRIVATE_KEY_JWT = "private_key_jwt"
+    NONE = "none"
+
+
+class GrantType(StrEnum):
+    """What a client may present at the token endpoint (RFC 6749 §4, RFC 8693 §2.1, RFC 7523 §2.1)."""
+
+    CLIENT_CREDENTIALS = "client_credentials"
+    TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+    JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+    AUTHORIZATION_CODE = "authorization_code"
+
+
+DEFAULT_GRANT_TYPES: Final = frozenset({GrantType.CLIENT_CREDENTIALS, GrantType.TOKEN_EXCHANGE, GrantType.JWT_BEARER})
+
+
+class SigningAlgorithm(StrEnum):
+    """By what others may sign what they present here (RFC 7518 §3.1, RFC 8037 §3.1): never by a shared secret."""
+
+    EDDSA = "EdDSA"
+    ES256 = "ES256"
+    ES384 = "ES384"
+    ES512 = "ES512"
+    PS256 = "PS256"
+    PS384 = "PS384"
+    PS512 = "PS512"
+    RS256 = "RS256"
+    RS384 = "RS384"
+    RS512 = "RS512"
+
+
+DEFAULT_ISSUER_ALGORITHMS: Final = frozenset({SigningAlgorithm.RS256, SigningAlgorithm.ES256, SigningAlgorithm.EDDSA})
 
 
 class Transport(StrEnum):
@@ -113,6 +153,60 @@ class Tenant:
     window: Window | None = None
     policy_version: str = POLICY_V0
     """The policy that is active: new roots pin it, and every call must satisfy it."""
+    max_depth: int | None = None
+    """How deep any delegation may go, whatever its grants say; None: as deep as those allow."""
+
+    def bounded(self, ceiling: Ceiling) -> Ceiling:
+        """A client's ceiling, no deeper than the tenant allows."""
+        return ceiling if self.allows_depth(ceiling.max_depth) else replace(ceiling, max_depth=self.max_depth or 0)
+
+    def allows_depth(self, depth: int) -> bool:
+        return self.max_depth is None or depth <= self.max_depth
+
+
+class IssuerUse(StrEnum):
+    """What a trusted issuer's word is taken for."""
+
+    CLIENT = "client"
+    """That a workload is a client: assertions at the token endpoint (RFC 7523 §2.2), tokens of actors."""
+    SUBJECT = "subject"
+    """Who a subject is: subject tokens (RFC 8693 §2.1)."""
+    GRANT = "grant"
+    """That a user lets a client act at a tool server: identity assertion grants (RFC 7523 §2.1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustedIssuer:
+    """Another issuer whose JWTs a tenant trusts: a company's identity provider, a cluster's or mesh's workloads.
+
+    Its keys are `jwks`, or what `jwks_uri` serves. `audience` is the only `aud` that its tokens may have here; None
+    is our own issuer. A subject that it names is known to us as `{name}#{sub}`, which no client's id can be.
+    """
+
+    tenant_id: TenantId
+    name: str
+    issuer: str
+    uses: frozenset[IssuerUse]
+    algorithms: frozenset[SigningAlgorithm] = DEFAULT_ISSUER_ALGORITHMS
+    jwks_uri: str | None = None
+    jwks: JsonObject | None = field(default=None, repr=False)
+    audience: str | None = None
+    max_lifetime: timedelta = timedelta(hours=24)
+    single_use: bool = True
+    """Whether each of its tokens proves a client once only. Platforms hand others out as files, to be shown again."""
+    active: bool = True
+
+    def subject(self, sub: str) -> str:
+        """The name by which we know a subject of this issuer."""
+        return f"{self.name}#{sub}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Whom a trusted issuer must name for a client: the issuer by its name, and the `sub` of its assertions."""
+
+    issuer: str
+    subject: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +222,16 @@ class Client:
     ceiling: Ceiling = field(default_factory=Ceiling)
     window: Window | None = None
     active: bool = True
+    grant_types: frozenset[GrantType] = DEFAULT_GRANT_TYPES
+    jwks: JsonObject | None = field(default=None, repr=False)
+    """The public keys of a client that signs its own assertions (RFC 7517 §5)."""
+    workload: Workload | None = None
+    """Who else's assertions prove the client, instead of keys of its own."""
+    dpop_required: bool = False
+    """Whether its tokens must be bound to a key (RFC 9449 §5.2)."""
+    redirect_uris: tuple[str, ...] = ()
+    standing_grants: Mapping[str, str] = field(default_factory=dict)
+    """By tool server, the id of the grant that stands behind the tokens that the client asks for by itself."""
 
     @property
     def is_platform(self) -> bool:
@@ -169,6 +273,8 @@ class ToolServer:
     max_response_bytes: int
     resolver: Resolver | None = None
     active: bool = True
+    definition_max_age_seconds: float = 0.0
+    """How long an MCP server's word that a tool is as it was pinned may be used again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +305,26 @@ class Tool:
     source: ToolSource
     resource_arguments: Mapping[str, str] = field(default_factory=dict)
     """The arguments that name things, and the type of those: policies are asked about them, whatever a grant says."""
+    pinned: Definition | None = None
+    """What the tool server's own definition is held to, where an administrator describes the tool in other words."""
+    pending: PendingDefinition | None = None
+    """What the tool server offered otherwise than pinned: no call is made until an administrator accepts it."""
+
+    @property
+    def definition(self) -> Definition:
+        """The tool as models are shown it."""
+        return Definition(
+            description=self.description, input_schema=self.input_schema, output_schema=self.output_schema
+        )
+
+    @property
+    def pin(self) -> Definition:
+        """What the tool server must offer for a call to be made."""
+        return self.pinned or self.definition
+
+    @property
+    def pin_digest(self) -> str:
+        return self.pin.digest(self.name)
 
     def things(self, arguments: JsonObject) -> frozenset[ResourceRef]:
         """What these arguments name by the tool's registration. An item of a list is a thing of its own."""

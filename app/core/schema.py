@@ -67,7 +67,8 @@ def narrowed_schema(schema: JsonObject, rule: ToolRule) -> JsonObject:
     """A tool's input schema for a caller whose calls are within the rule.
 
     Kept are what the tool says of each argument that may be given, and its definitions. What it says of several
-    arguments together is left out, since it could speak of one that is not shown; the gateway holds calls to it.
+    arguments together is kept where all of them may be given and none is bound, since else it could speak of one that
+    is not shown; the gateway holds calls to it all the same.
     """
     definitions = _definitions(schema)
     own = {name: _standing(words, definitions) for name, words in _object(schema.get("properties")).items()}
@@ -79,7 +80,24 @@ def narrowed_schema(schema: JsonObject, rule: ToolRule) -> JsonObject:
     required = {*_names(schema.get("required"))} & shown.keys() | {*_names(allowed.get("required"))}
     needed: JsonObject = {"required": [*sorted(required)]} if required else {}
     dialect: JsonObject = {"$schema": schema["$schema"]} if "$schema" in schema else {}
-    return {**dialect, **definitions, **allowed, "properties": shown, **needed}
+    together = _of_several(schema, definitions) if _hides_nothing(rule) else {}
+    return {**dialect, **definitions, **allowed, **together, "properties": shown, **needed}
+
+
+def _hides_nothing(rule: ToolRule) -> bool:
+    parts = (part for argument in rule.arguments.values() for part in everything_in(argument.constraint))
+    return rule.open and not any(map(_is_bound, parts))
+
+
+def _of_several(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+    """What the tool says of its arguments together, where that means the same beside these definitions."""
+    return {
+        name: words for name, words in schema.items() if name not in _OF_EACH and _standing({name: words}, definitions)
+    }
+
+
+_OF_EACH: Final = frozenset({"$schema", "$id", "$anchor", "$defs", "definitions", "type", "properties", "required"})
+"""Keywords that are narrowed one by one, or name the document as a whole."""
 
 
 def _definitions(schema: JsonObject) -> JsonObject:

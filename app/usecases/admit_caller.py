@@ -17,6 +17,7 @@ from app.usecases.authorize_call import (
 )
 from app.usecases.failures import Denied
 from app.usecases.load_chain import Lineage, death, load_lineage
+from app.usecases.prove_possession import MUST_BE_BOUND, lacks_key
 from app.usecases.world import Caller, World
 
 NO_GRANT = Denied(reason=Reason.TOKEN_INVALID, detail="a tool server needs a token for a grant")
@@ -42,13 +43,16 @@ async def _objection(tx: Transaction, world: World, caller: Caller, server: Serv
     lineage = await load_lineage(tx, world, caller.tenant_id, caller.grant_id, lock=False)
     if not isinstance(lineage, Lineage):
         return lineage or UNKNOWN_GRANT
-    # In order of precedence.
-    if caller.audience is None and not takes_grants(world, await tx.registry.tenant(caller.tenant_id)):
-        return GRANT_AS_TOKEN
-    if caller.is_expired:
-        return EXPIRED
-    if not _reaches(caller, lineage, server):
-        return OTHER_AUDIENCE
+    is_grant_in_vain = caller.audience is None and not takes_grants(world, await tx.registry.tenant(caller.tenant_id))
+    in_order_of_precedence = (
+        (is_grant_in_vain, GRANT_AS_TOKEN),
+        (lacks_key(caller, await tx.registry.client(caller.client_id)), MUST_BE_BOUND),
+        (caller.is_expired, EXPIRED),
+        (not _reaches(caller, lineage, server), OTHER_AUDIENCE),
+    )
+    for objects, denied in in_order_of_precedence:
+        if objects:
+            return denied
     return await death(tx, world, lineage)
 
 

@@ -32,8 +32,9 @@ from app.ports import Transaction
 from app.usecases.ask_policies import Opinion, ask_policies
 from app.usecases.delegation_evidence import grant_refs
 from app.usecases.failures import Denied
-from app.usecases.find_facts import Known, resolver_url, resources_for, with_facts
+from app.usecases.find_facts import Known, Wanting, offer_for, offer_wanted, resolver_url, resources_for, with_facts
 from app.usecases.load_chain import Lineage, load_lineage, window_limits
+from app.usecases.prove_possession import MUST_BE_BOUND, lacks_key
 from app.usecases.read_wish import resolve_audience
 from app.usecases.world import Caller, World, digest, evidence
 
@@ -64,6 +65,8 @@ class Weighed:
     unanswered: bool
     """Whether the tool server did not say whose its things are."""
     verdict: Allow | Deny
+    wanting: Wanting | None
+    """What the tool server has to be asked before the call may be made, where nothing else is in its way."""
     arguments_digest: str
 
     def events(self, world: World, caller: Caller, call_id: str | None) -> list[JsonObject]:
@@ -127,27 +130,34 @@ async def authorize_call(world: World, caller: Caller, proposals: Sequence[Propo
     Each in a transaction of its own, so that a long list keeps nobody else waiting.
     """
     weighed: list[Weighed] = []
+    known = Known()
     for proposed in proposals:
-        one = await _authorize(world, caller, proposed)
+        one, known = await _authorize(world, caller, proposed, known.of_tools)
         if isinstance(one, Denied):
             return one
         weighed.append(one)
     return weighed
 
 
-async def _authorize(world: World, caller: Caller, proposed: ProposedCall) -> Weighed | Denied:
-    async def attempt(known: Known) -> Weighed | Denied:
+async def _authorize(
+    world: World, caller: Caller, proposed: ProposedCall, known: Known
+) -> tuple[Weighed | Denied, Known]:
+    """The decision, and what is known by then."""
+
+    async def attempt(known: Known) -> tuple[Weighed | Denied, Known]:
         async with world.store.write() as tx:
             one = await weigh_call(tx, world, caller, proposed, known, lock=False)
             if isinstance(one, Denied):
                 one = await record_unweighed(tx, world, caller, one)
+            elif one.wanting is not None:
+                raise one.wanting
             else:
                 events = [{**event, "checkOnly": True} for event in one.events(world, caller, None)]
                 await tx.audit.append(caller.tenant_id, events)
             await tx.commit()
-        return one
+        return one, known
 
-    return await with_facts(world, attempt)
+    return await with_facts(world, attempt, known)
 
 
 async def record_unweighed(
@@ -205,6 +215,8 @@ async def _weigh(
     registration = await tx.registry.registration(caller.tenant_id, clients, server, proposed.name)
     if caller.audience is None and not takes_grants(world, registration.tenant):
         return GRANT_AS_TOKEN
+    if lacks_key(caller, registration.clients.get(caller.client_id)):
+        return MUST_BE_BOUND
     now = world.clock()
     issuer = registration.clients.get(chain.root.issued_by)
     windows = await tx.ledger.windows(caller.tenant_id, window_limits(registration.tenant, issuer, now), lock=lock)
@@ -215,14 +227,17 @@ async def _weigh(
     opinion = await ask_policies(tx, world, known, caller, chain, call, registration, registered, resources)
     facts = Facts(
         price=_price(registration),
+        offer=offer_for(world, known, registration),
         credential_server=credential_server(caller, chain),
         credential_expired=caller.is_expired,
         disabled=_disabled(registration, clients),
-        schema_objection=_schema_objection(world, registration, chain, call),
+        max_depth=None if registration.tenant is None else registration.tenant.max_depth,
+        argument_objection=_argument_objection(world, caller, registration, chain, call),
         resources=resources,
         active_policy=opinion.active,
         permitting=opinion.permitting,
     )
+    verdict = decide(chain, call, accounts, facts, now)
     return Weighed(
         decision_id=world.new_id("dec"),
         proposed=proposed,
@@ -232,9 +247,16 @@ async def _weigh(
         registration=registration,
         opinion=opinion,
         unanswered=_was_silent(registration, known),
-        verdict=decide(chain, call, accounts, facts, now),
+        verdict=verdict,
+        # Only for a call that would be made: what is refused anyway costs a tool server nothing.
+        wanting=offer_wanted(known, registration) if _lacks_offer_alone(verdict) else None,
         arguments_digest=digest(world, caller.tenant_id, canonical(proposed.arguments)),
     )
+
+
+def _lacks_offer_alone(verdict: Allow | Deny) -> bool:
+    """Whether nothing stands against the call but that its tool server has not been asked. No reason comes later."""
+    return isinstance(verdict, Deny) and verdict.reason is Reason.TOOL_SERVER_UNAVAILABLE
 
 
 NO_SERVER = ServerName("")
@@ -296,12 +318,19 @@ def _disabled(registration: Registration, clients: Sequence[str]) -> bool:
     return tenant is None or not tenant.active or not active.issuperset(clients)
 
 
-def _schema_objection(world: World, registration: Registration, chain: GrantChain, call: Call) -> Objection | None:
-    """Whether the arguments that would be sent fit the tool's own input schema, and the request that takes them."""
+def _argument_objection(
+    world: World, caller: Caller, registration: Registration, chain: GrantChain, call: Call
+) -> Objection | None:
+    """What the arguments that would be sent lack to fit the tool's own input schema and the request that takes them.
+
+    An agent may have been told to hand its credential on as an argument: the signature makes it one.
+    """
     server, tool = registration.server, registration.tool
     if server is None or tool is None:
         return None
     arguments = effective_arguments(chain, call)
+    if caller.signature is not None and caller.signature in canonical(arguments).decode():
+        return Objection("", Reason.ARGUMENT_INVALID, "the arguments hold the credential that the call came with")
     found = world.schemas.objection(tool.input_schema, arguments)
     if found is not None:
         pointer, keyword = found

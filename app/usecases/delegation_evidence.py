@@ -34,6 +34,7 @@ def creation_events(world: World, client_id: ClientId, grant: Grant) -> list[Jso
     now = world.clock()
     refs = grant_refs(grant)
     created: JsonObject = {"clientId": client_id, "holder": grant.holder, "issuedBy": grant.issued_by}
+    created |= {"standing": True} if grant.standing else {}
     return [
         evidence(RecordType.DELEGATION_CREATED, now, refs | created),
         evidence(RecordType.DELEGATION_SCOPE, now, refs | {"clientId": client_id} | _scope(world, grant)),
@@ -42,7 +43,12 @@ def creation_events(world: World, client_id: ClientId, grant: Grant) -> list[Jso
 
 def exchange_event(world: World, client_id: ClientId, grant: Grant, issued: str, token_id: str) -> JsonObject:
     """That a token or grant was exchanged for a narrower one."""
-    members: JsonObject = {"clientId": client_id, "issuedTokenType": issued, "tokenId": token_id}
+    members: JsonObject = {
+        "clientId": client_id,
+        "issuedTokenType": issued,
+        "tokenId": token_id,
+        "keyThumbprint": grant.key_thumbprint,
+    }
     return evidence(RecordType.DELEGATION_EXCHANGED, world.clock(), grant_refs(grant) | members)
 
 
@@ -80,3 +86,11 @@ async def record_refusal(
     refs = {} if parent is None else grant_refs(parent)
     await tx.audit.append(tenant_id, [evidence(RecordType.DELEGATION_REFUSED, world.clock(), refs | members)])
     return replace(denied, decision_id=decision_id)
+
+
+async def record_refusal_alone(world: World, client_id: ClientId, tenant_id: TenantId, denied: Denied) -> Denied:
+    """The same for what was refused outside of any transaction, or in one that is taken back."""
+    async with world.store.write() as tx:
+        refused = await record_refusal(tx, world, client_id, tenant_id, denied)
+        await tx.commit()
+    return refused

@@ -25,7 +25,8 @@ from app.usecases.world import Caller, World
 class Parties:
     """For whom a node is made, and by whom; `as_grant` where it is a delegation grant and no token's node.
 
-    `lifetime` is the most where the request has no expiry, `max_lifetime` the most in any case.
+    `lifetime` is the most where the request has no expiry, `max_lifetime` the most in any case. `subject` is whom a
+    trusted issuer proved, and `key_thumbprint` the key that the node is bound to; None takes the parent's.
     """
 
     actor: str
@@ -35,6 +36,9 @@ class Parties:
     as_grant: bool
     lifetime: timedelta
     max_lifetime: timedelta | None = None
+    grant_id: GrantId | None = None
+    subject: str | None = None
+    key_thumbprint: str | None = None
 
     @property
     def ceiling(self) -> Amount | None:
@@ -158,12 +162,14 @@ async def add_node(
         lineage.chain,
         wish,
         Birth(
-            grant_id=GrantId(world.new_id("gr")),
+            grant_id=parties.grant_id or GrantId(world.new_id("gr")),
             actor=parties.actor,
             issued_by=parties.issued_by.client_id,
             holder=parties.holder,
             child_run_id=parties.child_run_id,
             now=now,
+            subject=parties.subject,
+            key_thumbprint=parties.key_thumbprint,
         ),
         left=lineage.left,
         ceiling=parties.ceiling,
@@ -173,10 +179,22 @@ async def add_node(
     )
     if isinstance(child, Refusal):
         return refusal_of(child)
+    beyond = await _beyond(tx, child, parties)
+    if beyond is not None:
+        return beyond
+    return await _store(tx, world, lineage, sized(world, child))
+
+
+async def _beyond(tx: Transaction, child: Grant, parties: Parties) -> Denied | None:
+    """What the service or the tenant has against a child that is within its parent."""
     if parties.max_lifetime is not None and child.expires_at - child.issued_at > parties.max_lifetime:
         detail = "an access token may not live that long; a delegation grant may"
         return Denied(reason=Reason.NOT_NARROWER, detail=detail, pointer="/expiresAt")
-    return await _store(tx, world, lineage, sized(world, child))
+    tenant = await tx.registry.tenant(child.tenant_id)
+    if tenant is None or not tenant.allows_depth(child.depth):
+        detail = "the delegation would be deeper than the tenant allows"
+        return Denied(reason=Reason.DEPTH_EXCEEDED, detail=detail, pointer="/maxDepth")
+    return None
 
 
 async def _resources(tx: Transaction, known: Known, wish: Wish, parent: Grant) -> Mapping[ServerName, Resources]:
@@ -198,10 +216,12 @@ async def _unfit(tx: Transaction, world: World, lineage: Lineage, fields: Narrow
     parent = lineage.chain.leaf
     if fields.tenant_id not in (None, parent.tenant_id):
         return Denied(reason=Reason.TENANT_MISMATCH, detail="the grant is of another tenant", pointer="/tenantId")
-    if await tx.grants.children(parent.tenant_id, parent.grant_id) >= world.rules.max_children_per_grant:
+    # A standing grant outlives many tokens, and what those were is no reason to refuse the next.
+    live_at = world.clock() if lineage.chain.root.standing else None
+    if await tx.grants.children(parent.tenant_id, parent.grant_id, live_at) >= world.rules.max_children_per_grant:
         raise Conflict("the grant has as many children as it may have")
     # The root's account is locked, so nobody else adds to the tree meanwhile.
-    if await tx.grants.tree_size(parent.tenant_id, parent.root_grant_id) >= world.rules.max_grants_per_tree:
+    if await tx.grants.tree_size(parent.tenant_id, parent.root_grant_id, live_at) >= world.rules.max_grants_per_tree:
         raise Conflict("the tree of grants is as large as it may be")
     return None
 

@@ -2,22 +2,22 @@
 
 A tool server's word is taken once, for a tool's name and shape, and never about what the tool does: the effect
 of a discovered tool is unknown and so read as the worst. A definition that differs from the pinned one is
-reported and not taken; an administrator accepts it by registering it.
+reported and becomes pending, which refuses the tool until an administrator accepts it; one that was pending, and is
+offered as it was pinned again, is pending no more.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from app.core.budget import Price
 from app.core.grant import ServerName, TenantId, ToolName
-from app.core.registry import Effect, HttpBinding, Tool, ToolServer, ToolSource, Transport, Trust
-from app.core.strict_json import JsonObject, canonical
-from app.ports import DiscoveredTool, SchemaValidator, Transaction, UpstreamFailed, UpstreamRequest
+from app.core.registry import Tool, ToolServer, Transport
+from app.ports import DiscoveredTool, Transaction, UpstreamFailed
 from app.usecases.administration import administering, out_of_reach
-from app.usecases.failures import Conflict, Denied, Failure, Malformed
-from app.usecases.register_tool import TOOL_NAME, add_tool, checked
+from app.usecases.ask_tool_server import ask_tool_server
+from app.usecases.check_definition import note_pending, pending_of, record_definition
+from app.usecases.failures import Conflict, Denied, Failure
+from app.usecases.register_tool import TOOL_NAME, add_tool, as_offered, definition_of, flaw_of
 from app.usecases.register_tool_server import known_server
-from app.usecases.tool_credential import credential_headers
 from app.usecases.world import Caller, World
 
 UNUSABLE_NAME = "?"
@@ -40,13 +40,17 @@ class RefusedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """What came of it, by name. Only the `added` are new; nothing about the others was changed."""
+    """What came of it, by name. Only the `added` can be called that could not be before.
+
+    `pending` are the `changed` with what they were pinned as and what is offered instead.
+    """
 
     added: list[ToolName] = field(default_factory=list)
     unchanged: list[ToolName] = field(default_factory=list)
     changed: list[ToolName] = field(default_factory=list)
     missing: list[ToolName] = field(default_factory=list)
     refused: list[RefusedTool] = field(default_factory=list)
+    pending: list[Tool] = field(default_factory=list)
 
 
 async def discover_tools(world: World, caller: Caller, tenant_id: TenantId, name: ServerName) -> Discovery | Denied:
@@ -56,7 +60,8 @@ async def discover_tools(world: World, caller: Caller, tenant_id: TenantId, name
     async with world.store.read() as tx:
         server = _askable(await known_server(tx, tenant_id, name))
     try:
-        found = await world.upstream.discover(_request(world, server))
+        # No run shares a session with an administrator.
+        found = await ask_tool_server(world, server, session=world.new_id("discover"))
     except UpstreamFailed as error:
         raise DiscoveryFailed(str(error)) from error
     async with administering(world) as tx:
@@ -75,22 +80,6 @@ def _askable(server: ToolServer) -> ToolServer:
     return server
 
 
-def _request(world: World, server: ToolServer) -> UpstreamRequest:
-    claims: JsonObject = {"tenant_id": server.tenant_id}
-    return UpstreamRequest(
-        transport=server.transport,
-        endpoint=server.endpoint,
-        tool=ToolName(""),
-        http=HttpBinding(),
-        arguments={},
-        headers=credential_headers(world, server, claims),
-        timeout_seconds=server.timeout_seconds,
-        max_response_bytes=server.max_response_bytes,
-        # No run shares a session with an administrator.
-        session_key=f"{server.tenant_id}/{server.name}/{world.new_id('discover')}",
-    )
-
-
 async def _pin(
     tx: Transaction, world: World, caller: Caller, server: ToolServer, found: Sequence[DiscoveredTool]
 ) -> Discovery:
@@ -99,46 +88,38 @@ async def _pin(
     for offered in found:
         before = pinned.get(offered.name)
         if before is not None:
-            (discovery.unchanged if _is_as_pinned(before, offered) else discovery.changed).append(before.name)
-            continue
-        tool = _usable(world.schemas, server, offered)
-        if isinstance(tool, RefusedTool):
-            discovery.refused.append(tool)
+            pinned[before.name] = await _compared(tx, world, caller, server, before, offered, discovery)
+        elif (flaw := flaw_of(world.schemas, server, offered)) is not None:
+            name = offered.name if TOOL_NAME.fullmatch(offered.name) else UNUSABLE_NAME
+            discovery.refused.append(RefusedTool(name=name, detail=flaw))
         else:
+            tool = as_offered(server, offered)
             await add_tool(tx, world, caller, tool, beside=len(pinned))
             pinned[tool.name] = tool
             discovery.added.append(tool.name)
     return discovery
 
 
-def _is_as_pinned(pinned: Tool, offered: DiscoveredTool) -> bool:
-    return canonical([pinned.description, pinned.input_schema, pinned.output_schema]) == canonical(
-        [offered.description, offered.input_schema, offered.output_schema]
-    )
-
-
-def _usable(schemas: SchemaValidator, server: ToolServer, offered: DiscoveredTool) -> Tool | RefusedTool:
-    try:
-        return checked(schemas, server, _closed_reading(server, offered))
-    except Malformed as fault:
-        name = offered.name if TOOL_NAME.fullmatch(offered.name) else UNUSABLE_NAME
-        return RefusedTool(name=name, detail=f"{fault.pointer}: {fault.detail}")
-
-
-def _closed_reading(server: ToolServer, offered: DiscoveredTool) -> Tool:
-    return Tool(
-        tenant_id=server.tenant_id,
-        server=server.name,
-        name=offered.name,
-        description=offered.description,
-        input_schema=offered.input_schema,
-        output_schema=offered.output_schema,
-        price=Price(fixed_ucents=0, max_ucents=0),
-        effect=Effect.EXTERNAL,
-        trust=Trust.EXTERNAL_UNTRUSTED,
-        sinks=(),
-        idempotent=False,
-        loggable_arguments=(),
-        http=HttpBinding(),
-        source=ToolSource.DISCOVERED,
-    )
+async def _compared(
+    tx: Transaction,
+    world: World,
+    caller: Caller,
+    server: ToolServer,
+    tool: Tool,
+    offered: DiscoveredTool,
+    discovery: Discovery,
+) -> Tool:
+    """The tool with what is pending of it now: what is offered otherwise than pinned, or nothing."""
+    digest, pending = definition_of(offered).digest(tool.name), tool.pending
+    if digest == tool.pin_digest:
+        discovery.unchanged.append(tool.name)
+        if pending is not None:
+            tool = replace(tool, pending=None)
+            await tx.registry.put_tool(tool)
+            await record_definition(tx, world, caller, tool, "tool.definition_restored", digest)
+        return tool
+    if pending is None or pending.digest != digest:
+        tool = await note_pending(tx, world, caller, tool, pending_of(world, server, offered))
+    discovery.changed.append(tool.name)
+    discovery.pending.append(tool)
+    return tool

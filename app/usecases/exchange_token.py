@@ -3,28 +3,29 @@
 Every exchange makes a node below the subject's, so that budgets and closing reach it. It is redelegation when
 the actor or the run differs from the subject's, or a delegation grant is asked for. `act` is always rebuilt
 from the stored lineage; nothing that a presented token says of its history is copied.
+
+Another issuer's token proves a party and holds no authority: for its subject that is the calling client's standing
+grant.
 """
 
 from dataclasses import dataclass, field, replace
 
-from app.core.grant import Audience, ClientId, Grant, GrantChain, GrantId, render_grant
+from app.core.grant import Audience, ClientId, Grant, GrantId
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
-from app.core.strict_json import JsonObject, canonical
-from app.ports import TokenRefused, Transaction
-from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal
+from app.ports import AccessToken, TokenRefused, Transaction
+from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal, record_refusal_alone
 from app.usecases.derive_grant import NOT_PERMITTED, Node, Parties, add_node
 from app.usecases.failures import Denied, Malformed
 from app.usecases.find_facts import Known, with_facts
+from app.usecases.issue_under_standing_grant import StandingRequest, issue_under_standing_grant
+from app.usecases.issued_token import ACCESS_TOKEN, DELEGATION_GRANT, Exchanged, issued_token
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import active_client
-from app.usecases.read_wish import NarrowingFields, resolve_audience
+from app.usecases.prove_parties import OUTSIDE_TYPES, proven_actor, proven_subject
+from app.usecases.read_wish import MAX_AUDIENCES, NarrowingFields, resolve_audience
+from app.usecases.revoke_token import is_revoked
 from app.usecases.world import Caller, World
-
-ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
-DELEGATION_GRANT = "urn:subgrant:params:oauth:token-type:delegation-grant"
-DETAIL_TYPE = "delegation"
-MAX_SHOWN_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,43 +35,69 @@ class ExchangeRequest:
     subject_token: str = field(repr=False)
     subject_token_type: str
     actor_token: str | None = field(default=None, repr=False)
+    actor_token_type: str | None = None
     resource: tuple[str, ...] = ()
     scopes: frozenset[str] | None = None
     requested_token_type: str = ACCESS_TOKEN
     fields: NarrowingFields = field(default_factory=NarrowingFields)
+    key_thumbprint: str | None = None
+    """The key that what is issued is bound to; None for the subject's."""
+    proven_key: str | None = None
+    """The key that whoever asks has proven (RFC 9449 §5)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exchanged:
-    """What was issued: an access token for one tool server, or a signed child grant."""
-
-    token: str = field(repr=False)
-    issued_token_type: str
-    expires_in_seconds: int
-    grant: Grant
-
-    @property
-    def details(self) -> JsonObject:
-        """What was granted, as the response's `authorization_details` echo it (RFC 9396 §7)."""
-        return {"type": DETAIL_TYPE, **render_grant(self.grant)}
+UNPROVEN_SUBJECT = Denied(
+    reason=Reason.PROOF_INVALID, detail="the subject token is bound to a key: a DPoP proof of that key is missing"
+)
+UNPROVEN_ACTOR = Denied(
+    reason=Reason.PROOF_INVALID, detail="the actor token is bound to a key that is neither proven nor to be bound to"
+)
 
 
 async def exchange_token(world: World, client: Client, request: ExchangeRequest) -> Exchanged | Denied:
     """The narrower token or grant, or why there is none. Raises Malformed, Conflict, AlreadyExists."""
-    return await with_facts(world, lambda known: _attempt(world, client, request, known))
+    actor = await _actor(world, client, request)
+    if isinstance(actor, Denied):
+        return await record_refusal_alone(world, client.client_id, client.tenant_id, actor)
+    if request.subject_token_type in OUTSIDE_TYPES:
+        return await _for_outsider(world, client, actor, request)
+    return await with_facts(world, lambda known: _attempt(world, client, actor, request, known))
 
 
-async def _attempt(world: World, client: Client, request: ExchangeRequest, known: Known) -> Exchanged | Denied:
+async def _for_outsider(world: World, client: Client, actor: Client, request: ExchangeRequest) -> Exchanged | Denied:
+    subject = await proven_subject(world, request.subject_token, actor, request.proven_key)
+    if isinstance(subject, Denied):
+        return await record_refusal_alone(world, client.client_id, client.tenant_id, subject)
+    wanted = StandingRequest(
+        owner=client,
+        client=client,
+        actor=actor.client_id,
+        subject=subject,
+        resource=request.resource,
+        scopes=request.scopes,
+        requested_token_type=request.requested_token_type,
+        fields=request.fields,
+        key_thumbprint=request.key_thumbprint,
+    )
+    return await issue_under_standing_grant(world, wanted)
+
+
+async def _attempt(
+    world: World, client: Client, actor: Client, request: ExchangeRequest, known: Known
+) -> Exchanged | Denied:
     async with world.store.write() as tx:
         lineage = await _subject(tx, world, client, request)
-        made = lineage if isinstance(lineage, Denied) else await _exchange(tx, world, client, lineage, request, known)
+        if isinstance(lineage, Denied):
+            made: Node | Denied = lineage
+        else:
+            made = await _exchange(tx, world, client, actor, lineage, request, known)
         if isinstance(made, Denied):
             parent = None if isinstance(lineage, Denied) else lineage.chain.leaf
             refused = await record_refusal(tx, world, client.client_id, client.tenant_id, made, parent)
             await tx.commit()
             return refused
         token_id = world.new_id("at")
-        exchanged = _issue(world, client, made, request, token_id)
+        exchanged = issued_token(world, client, made, request.requested_token_type, token_id)
         events = [exchange_event(world, client.client_id, made.grant, request.requested_token_type, token_id)]
         if request.requested_token_type == DELEGATION_GRANT:
             events = [*creation_events(world, client.client_id, made.grant), *events]
@@ -90,6 +117,8 @@ async def _subject(tx: Transaction, world: World, client: Client, request: Excha
     lineage = await load_lineage(tx, world, client.tenant_id, grant_id, lock=True)
     if lineage is None:
         return Denied(reason=Reason.TOKEN_INVALID, detail="the subject token names no grant")
+    if isinstance(lineage, Lineage) and lineage.chain.leaf.key_thumbprint not in {None, request.proven_key}:
+        return UNPROVEN_SUBJECT
     return lineage
 
 
@@ -107,17 +136,23 @@ def _subject_grant(world: World, request: ExchangeRequest) -> "tuple[str, GrantI
 
 
 async def _exchange(
-    tx: Transaction, world: World, client: Client, lineage: Lineage, request: ExchangeRequest, known: Known
+    tx: Transaction,
+    world: World,
+    client: Client,
+    actor: Client,
+    lineage: Lineage,
+    request: ExchangeRequest,
+    known: Known,
 ) -> Node | Denied:
     if not lineage.permits(Caller(client_id=client.client_id, tenant_id=client.tenant_id)):
         return NOT_PERMITTED
+    subject = lineage.chain.leaf
     dead = await death(tx, world, lineage)
     if dead is not None:
         return dead
-    subject = lineage.chain.leaf
-    actor = await _actor(tx, world, client, request)
-    if isinstance(actor, Denied):
-        return actor
+    acting = await active_client(tx, client.tenant_id, actor.client_id, "")
+    if isinstance(acting, Denied):
+        return acting
     if request.scopes is not None and not request.scopes <= {Scope.TOOLS_CALL}:
         detail = "a token for a tool server has the scope tools:call alone"
         return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail, scope=Scope.TOOLS_CALL)
@@ -127,30 +162,55 @@ async def _exchange(
     run = request.fields.child_run_id or subject.child_run_id
     asks_for_grant = request.requested_token_type == DELEGATION_GRANT
     parties = Parties(
-        actor=actor,
+        actor=acting.client_id,
         issued_by=client,
-        holder=ClientId(actor),
+        holder=acting.client_id,
         child_run_id=run,
         as_grant=asks_for_grant,
         max_lifetime=None if asks_for_grant else world.rules.max_access_token_lifetime,
         lifetime=client.ceiling.max_lifetime if asks_for_grant else world.rules.access_token_lifetime,
+        key_thumbprint=request.key_thumbprint,
     )
     uris = tuple(item.uri for item in audience)
     return await add_node(tx, world, lineage, replace(request.fields, audience=uris), parties, known)
 
 
-async def _actor(tx: Transaction, world: World, client: Client, request: ExchangeRequest) -> str | Denied:
-    """Who will act: the client of the actor token, else the client that exchanges."""
+async def _actor(world: World, client: Client, request: ExchangeRequest) -> Client | Denied:
+    """Who will act: the client that the actor token proves, else the client that exchanges."""
     if request.actor_token is None:
-        return client.client_id
+        return client
+    if request.actor_token_type in OUTSIDE_TYPES:
+        return await proven_actor(world, client.tenant_id, request.actor_token, request.proven_key)
     try:
         access = world.signer.verify_access_token(request.actor_token, world.clock())
     except TokenRefused as refused:
         return Denied(reason=refused.reason, detail=refused.detail)
     if access.tenant_id != client.tenant_id:
         return Denied(reason=Reason.TENANT_MISMATCH, detail="the actor token is of another tenant")
-    actor = await active_client(tx, client.tenant_id, access.client_id, "")
-    return actor if isinstance(actor, Denied) else actor.client_id
+    # What is bound to the actor's own key is of use to nobody but the actor, who then need not prove it here.
+    if access.key_thumbprint not in {None, request.proven_key, request.key_thumbprint}:
+        return UNPROVEN_ACTOR
+    async with world.store.read() as tx:
+        acting = await _acting(tx, world, access)
+        return acting if isinstance(acting, Denied) else await active_client(tx, client.tenant_id, acting, "")
+
+
+async def _acting(tx: Transaction, world: World, access: AccessToken) -> ClientId | Denied:
+    """Whom a token proves that is still good (RFC 8693 §2.2.2).
+
+    For a tool server's token that is who holds its grant: `client_id` names who asked for it (RFC 9068 §2.2), and
+    an agent that was handed one would act in the name of whoever handed it over.
+    """
+    if access.grant_id is None:
+        if await is_revoked(tx, world, access):
+            return Denied(reason=Reason.TOKEN_INVALID, detail="the actor token was revoked")
+        is_ours = access.audience == world.rules.issuer
+        elsewhere = Denied(reason=Reason.AUDIENCE_MISMATCH, detail="the token is for another audience")
+        return access.client_id if is_ours else elsewhere
+    lineage = await load_lineage(tx, world, access.tenant_id, access.grant_id, lock=False)
+    if not isinstance(lineage, Lineage):
+        return lineage or Denied(reason=Reason.TOKEN_INVALID, detail="the actor token names no grant")
+    return await death(tx, world, lineage) or lineage.chain.leaf.holder
 
 
 async def _audience(
@@ -160,6 +220,8 @@ async def _audience(
     uris = request.resource or request.fields.audience or ()
     if request.resource and request.fields.audience and set(request.resource) != set(request.fields.audience):
         raise Malformed("/audience", "resource and the audience in authorization_details differ")
+    if len(uris) > MAX_AUDIENCES:
+        raise Malformed("/audience", f"at most {MAX_AUDIENCES} audiences")
     resolved = [await resolve_audience(tx, world, subject.tenant_id, uri) for uri in dict.fromkeys(uris)]
     audience = tuple(item for item in resolved if item is not None) if uris else subject.audience
     refused = Denied(reason=Reason.TARGET_REFUSED, detail="the grant does not reach this target")
@@ -168,45 +230,3 @@ async def _audience(
     if request.requested_token_type == ACCESS_TOKEN and len(audience) != 1:
         return replace(refused, detail="an access token is for exactly one tool server: name it as resource")
     return audience
-
-
-def _issue(world: World, client: Client, node: Node, request: ExchangeRequest, token_id: str) -> Exchanged:
-    grant = node.grant
-    is_grant = request.requested_token_type == DELEGATION_GRANT
-    try:
-        token = node.signed if is_grant else world.signer.sign_access_token(_claims(client, node.chain, token_id))
-    except ValueError as error:
-        raise Malformed("", f"the token can't be issued: {error}") from error
-    return Exchanged(
-        token=token,
-        issued_token_type=request.requested_token_type,
-        expires_in_seconds=max(0, int((grant.expires_at - world.clock()).total_seconds())),
-        grant=grant,
-    )
-
-
-def _claims(client: Client, chain: GrantChain, token_id: str) -> JsonObject:
-    """The claims of an access token for a tool server (RFC 9068 §2.2, RFC 8693 §4)."""
-    grant = chain.leaf
-    return {
-        "aud": grant.audience[0].uri,
-        "sub": grant.subject,
-        "act": chain.actors,
-        "client_id": client.client_id,
-        "tenant_id": grant.tenant_id,
-        "grant_id": grant.grant_id,
-        "scope": Scope.TOOLS_CALL.value,
-        "jti": token_id,
-        "iat": int(grant.issued_at.timestamp()),
-        "nbf": int(grant.not_before.timestamp()),
-        "exp": int(grant.expires_at.timestamp()),
-        "authorization_details": [_shown(grant)],
-    }
-
-
-def _shown(grant: Grant) -> JsonObject:
-    # A token travels in a header: it names its grant, and says what it allows only where that is short.
-    document = render_grant(grant)
-    summary = {name: document[name] for name in ("allowedTools", "maxToolCalls", "maxSpendCents", "mayRedelegate")}
-    named: JsonObject = {"type": DETAIL_TYPE, "grantId": grant.grant_id}
-    return named | summary if len(canonical(summary)) <= MAX_SHOWN_BYTES else named

@@ -1,6 +1,6 @@
-"""Find out what a decision needs and the store does not hold: a tool server's own record, a policy's verdict.
+"""Find out what a decision needs and the store does not hold: what a tool server says, a policy's verdict.
 
-Neither is asked for inside a transaction, which would hold locks while others think. So a decision says what it
+None of it is asked for inside a transaction, which would hold locks while others think. So a decision says what it
 lacks (`Wanting`), its transaction ends without a trace, the facts are gathered, and it is tried again: it reads
 everything anew, and takes a fact only for exactly what it asks about then.
 """
@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from app.core.grant import POLICY_V0, TenantId
-from app.core.registry import Resolver, ToolServer
+from app.core.decision import Offer
+from app.core.grant import POLICY_V0, TenantId, ToolName
+from app.core.registry import Registration, Resolver, ToolServer, Transport
 from app.core.resources import Attributes, ResourceRef, Resources
 from app.ports import PolicyAnswer, PolicyQuestion, ResolveRequest, StoreUnavailable, Transaction, UpstreamFailed
+from app.usecases.check_definition import Unanswered, check_definition
 from app.usecases.tool_credential import credential_headers
 from app.usecases.world import World
 
 T = TypeVar("T")
 
-MAX_ROUNDS = 5
+MAX_ROUNDS = 6
 """How often a decision may find that what it knows is not what it needs any more."""
 
 MAX_RESOLVER_SECONDS = 5.0
@@ -43,12 +45,21 @@ class Verdict:
 class Known:
     """What was found out so far. A thing that its tool server does not have on record is None.
 
-    Tool servers are known by the URL of their resolver: what another one said is no answer.
+    Tool servers are known by the URL of their resolver: what another one said is no answer. What they offer is known
+    by their whole registration, as the digest of the tool's definition, None where there is no such tool any more;
+    `silent` are those that did not say.
     """
 
     things: Mapping[tuple[str, ResourceRef], Attributes | None] = field(default_factory=dict)
     unanswered: frozenset[str] = frozenset()
     verdicts: Sequence[Verdict] = ()
+    offers: Mapping[tuple[ToolServer, ToolName], str | None] = field(default_factory=dict)
+    silent: frozenset[ToolServer] = frozenset()
+
+    @property
+    def of_tools(self) -> "Known":
+        """What tool servers offer, or did not say: enough for all that one request asks about."""
+        return Known(offers=self.offers, silent=self.silent)
 
 
 class Wanting(Exception):
@@ -60,16 +71,18 @@ class Wanting(Exception):
         *,
         things: Iterable[tuple[ToolServer, Collection[ResourceRef]]] = (),
         questions: Iterable[tuple[str, PolicyQuestion]] = (),
+        offers: Iterable[tuple[ToolServer, ToolName]] = (),
     ) -> None:
         super().__init__("facts are wanting")
         self.tenant_id = tenant_id
         self.things = tuple(things)
         self.questions = tuple(questions)
+        self.offers = tuple(offers)
 
 
-async def with_facts(world: World, attempt: Callable[[Known], Awaitable[T]]) -> T:
+async def with_facts(world: World, attempt: Callable[[Known], Awaitable[T]], known: Known | None = None) -> T:
     """What the attempt comes to once it has the facts it needs. Raises StoreUnavailable where they never hold still."""
-    known = Known()
+    known = known or Known()
     for _ in range(MAX_ROUNDS):
         try:
             return await attempt(known)
@@ -83,6 +96,8 @@ async def _found_out(world: World, known: Known, wanting: Wanting) -> Known:
         known = await _asked_resolver(world, known, server, refs)
     if wanting.questions:
         known = replace(known, verdicts=await _asked_policies(world, wanting.tenant_id, wanting.questions))
+    for server, tool in wanting.offers:
+        known = await _asked_for_tool(world, known, server, tool)
     return known
 
 
@@ -147,6 +162,42 @@ async def _resolved(
     for ref in missing:
         world.resolved.put((server.tenant_id, url, ref), answer.get(ref), now)
     return {**found, **answer}, False
+
+
+# --- what a tool is ----------------------------------------------------------------------------------------
+
+
+def offer_for(world: World, known: Known, registration: Registration) -> Offer:
+    """What the tool server offers of the tool. A plain HTTP server has no list of its own: what was declared holds."""
+    server, tool = registration.server, registration.tool
+    if server is None or tool is None:
+        return Offer.UNKNOWN
+    if server.transport is Transport.HTTP:
+        return Offer.AS_PINNED
+    if tool.pending is not None:
+        return Offer.CHANGED
+    digest, asked = tool.pin_digest, (server, tool.name)
+    if asked in known.offers:
+        return Offer.AS_PINNED if known.offers[asked] == digest else Offer.CHANGED
+    is_confirmed = world.offers.is_confirmed(server, tool.name, digest, world.clock())
+    return Offer.AS_PINNED if is_confirmed else Offer.UNKNOWN
+
+
+def offer_wanted(known: Known, registration: Registration) -> Wanting | None:
+    """The question to a tool server that did not say yet whether the tool is as it was pinned."""
+    server, tool = registration.server, registration.tool
+    if server is None or tool is None or server in known.silent:
+        return None
+    return Wanting(server.tenant_id, offers=[(server, tool.name)])
+
+
+async def _asked_for_tool(world: World, known: Known, server: ToolServer, tool: ToolName) -> Known:
+    """Whether the tool server still offers the tool as it was pinned. Where it does not say, nobody calls it."""
+    try:
+        digest = await check_definition(world, server, tool)
+    except Unanswered:
+        return replace(known, silent=known.silent | {server})
+    return replace(known, offers={**known.offers, (server, tool): digest})
 
 
 # --- what policies say -------------------------------------------------------------------------------------

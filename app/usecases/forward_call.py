@@ -35,10 +35,13 @@ from app.ports import (
 from app.usecases.authorize_call import ProposedCall, Weighed, denied, record_unweighed, weigh_call
 from app.usecases.failures import CallInFlight, Denied, Failure, IdempotencyConflict, ToolServerFailed
 from app.usecases.find_facts import Known, with_facts
+from app.usecases.in_flight import CANCELLED_DETAIL, CLOSED_DETAIL
+from app.usecases.prove_possession import spend, spent_with
 from app.usecases.tool_credential import credential_headers
+from app.usecases.watch import Watch
 from app.usecases.world import Caller, World, digest, evidence
 
-CLOSED_DETAIL = "the grant was closed while the call was running"
+UNSENT_CANCELLED_DETAIL = "the call was cancelled before it was sent"
 STILL_RUNNING = "the first call with this idempotency key has not ended yet"
 UNRECORDED_DETAIL = "the call ended, but how could not be recorded; it is charged its maximum"
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.1, 2.0
@@ -78,13 +81,19 @@ class Forwarded:
     account: Account | None = None
 
 
-async def forward_call(world: World, caller: Caller, proposed: ProposedCall) -> Forwarded | Denied:
-    """Run one call, or say why not. Raises CallInFlight, IdempotencyConflict, ToolServerFailed."""
+async def forward_call(
+    world: World, caller: Caller, proposed: ProposedCall, watch: Watch | None = None
+) -> Forwarded | Denied:
+    """Run one call, or say why not; whoever watches it hears of it meanwhile, and may cancel it.
+
+    Raises CallInFlight, IdempotencyConflict, ToolServerFailed.
+    """
     reserved = await with_facts(world, lambda known: _reserve(world, caller, proposed, known))
+    spent_with(caller)
     if not isinstance(reserved, Reserved):
         return reserved
     # A task of its own: whoever asked may hang up, the call is still settled and recorded.
-    ending = asyncio.create_task(_run(world, caller, reserved))
+    ending = asyncio.create_task(_run(world, caller, reserved, watch or Watch()))
     world.in_flight.endings.add(ending)
     ending.add_done_callback(world.in_flight.endings.discard)
     return await asyncio.shield(ending)
@@ -95,7 +104,8 @@ async def forward_call(world: World, caller: Caller, proposed: ProposedCall) -> 
 
 async def _reserve(world: World, caller: Caller, proposed: ProposedCall, known: Known) -> Reserved | Forwarded | Denied:
     async with world.store.write() as tx:
-        weighed = await weigh_call(tx, world, caller, proposed, known, lock=True)
+        replayed = await spend(tx, world, caller.tenant_id, caller.possession)
+        weighed = replayed or await weigh_call(tx, world, caller, proposed, known, lock=True)
         if isinstance(weighed, Denied):
             refused = await record_unweighed(tx, world, caller, weighed)
             await tx.commit()
@@ -105,6 +115,8 @@ async def _reserve(world: World, caller: Caller, proposed: ProposedCall, known: 
             repeated = await _repeated(tx, world, caller, weighed, first)
             await tx.commit()
             return _answer_to(repeated)
+        if weighed.wanting is not None:
+            raise weighed.wanting
         call_id = world.new_id("call")
         if isinstance(weighed.verdict, Deny):
             await tx.audit.append(caller.tenant_id, weighed.events(world, caller, call_id))
@@ -127,12 +139,18 @@ async def _hold(tx: Transaction, record: CallRecord) -> None:
         raise CallInFlight(STILL_RUNNING) from error
 
 
+_ONLY_FOR_NEW_CALLS = {Reason.BUDGET_EXCEEDED, Reason.TOOL_SERVER_UNAVAILABLE}
+
+
 async def _first(tx: Transaction, weighed: Weighed) -> CallRecord | None:
-    """The call that took this idempotency key. A call that is refused anyway, but for its budget, is no repeat."""
+    """The call that took this idempotency key.
+
+    A call that is refused anyway is no repeat, but for its budget or a tool server that does not answer.
+    """
     key = weighed.proposed.idempotency_key
     if key is None:
         return None
-    if isinstance(weighed.verdict, Deny) and weighed.verdict.reason is not Reason.BUDGET_EXCEEDED:
+    if isinstance(weighed.verdict, Deny) and weighed.verdict.reason not in _ONLY_FOR_NEW_CALLS:
         return None
     leaf = weighed.chain.leaf
     return await tx.ledger.repeated(leaf.tenant_id, leaf.child_run_id, weighed.call.ref.server, key)
@@ -215,25 +233,35 @@ def _request_digest(world: World, weighed: Weighed) -> str:
 # --- between: the network ----------------------------------------------------------------------------------
 
 
-async def _run(world: World, caller: Caller, reserved: Reserved) -> Forwarded:
-    answer = await _forward(world, reserved)
+async def _run(world: World, caller: Caller, reserved: Reserved, watch: Watch) -> Forwarded:
+    answer = await _forward(world, reserved, watch)
     # What the tool says of its cost counts, whether or not the agent may see it.
     cost = _cost(reserved, answer)
     shown = _projected(reserved.weighed, _redacted(answer, reserved.request))
     return await _settle_durably(world, caller, reserved, shown, cost)
 
 
-async def _forward(world: World, reserved: Reserved) -> UpstreamAnswer:
+async def _forward(world: World, reserved: Reserved, watch: Watch) -> UpstreamAnswer:
+    if watch.cancelled:
+        return UpstreamAnswer(outcome=Outcome.UNSENT, detail=UNSENT_CANCELLED_DETAIL)
     chain = reserved.weighed.chain
-    request = asyncio.create_task(world.upstream.call(reserved.request))
+    request = asyncio.create_task(world.upstream.call(_heard(reserved, watch)))
     lineage = [grant.grant_id for grant in chain.grants]
     with world.in_flight.track(chain.leaf.tenant_id, lineage, request) as flight:
+        watch.begin(lambda: flight.abort(CANCELLED_DETAIL))
         try:
             return await request
         except asyncio.CancelledError:
-            if not flight.aborted:
+            if flight.aborted is None:
                 raise
-            return UpstreamAnswer(outcome=Outcome.UNKNOWN, detail=CLOSED_DETAIL)
+            return UpstreamAnswer(outcome=Outcome.UNKNOWN, detail=flight.aborted)
+
+
+def _heard(reserved: Reserved, watch: Watch) -> UpstreamRequest:
+    """The request with the ears of its watcher, which hear no more than the result may show."""
+    is_projected = bool(projections(reserved.weighed.chain, reserved.weighed.call.ref))
+    listener = watch.listener(_secrets(reserved.request), is_projected=is_projected)
+    return replace(reserved.request, listener=listener)
 
 
 def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str) -> UpstreamRequest:
@@ -258,6 +286,7 @@ def _upstream_request(world: World, weighed: Weighed, allow: Allow, call_id: str
         timeout_seconds=server.timeout_seconds,
         max_response_bytes=server.max_response_bytes,
         session_key=f"{leaf.tenant_id}\0{server.name}\0{leaf.child_run_id}",
+        input_schema=tool.input_schema,
     )
 
 
@@ -277,11 +306,14 @@ def _projected(weighed: Weighed, answer: UpstreamAnswer) -> UpstreamAnswer:
 
 
 def _redacted(answer: UpstreamAnswer, request: UpstreamRequest) -> UpstreamAnswer:
-    """The answer without what the gateway alone may know, should a tool repeat it: its credential, its endpoint."""
-    secrets = {part for value in request.headers.values() for part in (value, value.removeprefix("Bearer "))}
-    return replace(
-        answer, result=redact(answer.result, secrets | {request.endpoint, urlsplit(request.endpoint).netloc})
-    )
+    """The answer without what the gateway alone may know, should a tool repeat it."""
+    return replace(answer, result=redact(answer.result, _secrets(request)))
+
+
+def _secrets(request: UpstreamRequest) -> frozenset[str]:
+    """The gateway's credential, and the tool server's endpoint."""
+    credential = {part for value in request.headers.values() for part in (value, value.removeprefix("Bearer "))}
+    return frozenset(credential | {request.endpoint, urlsplit(request.endpoint).netloc})
 
 
 # --- after: one transaction --------------------------------------------------------------------------------
@@ -389,6 +421,7 @@ def _ending_event(
         "costOverrun": True if charge.overrun else None,
         "resultBytes": result_bytes,
         "abortedByClose": True if answer.detail == CLOSED_DETAIL else None,
+        "cancelled": True if answer.detail in {CANCELLED_DETAIL, UNSENT_CANCELLED_DETAIL} else None,
     }
     return evidence(_ENDINGS[answer.outcome], world.clock(), members)
 

@@ -66,15 +66,20 @@ TOO_MANY_CATALOGUES: Final = Denied(
 
 
 async def _callable(tx: Transaction, lineage: Lineage, only: ServerName | None) -> list[Tool]:
-    """The tools that every link of the chain names, of tool servers that are there and enabled."""
+    """The tools that every link of the chain names, unchanged, of tool servers that are there and enabled."""
     chain = lineage.chain
     found: list[Tool] = []
     for audience in chain.leaf.audience:
         registered = await tx.registry.server(chain.leaf.tenant_id, audience.server)
         if registered is not None and registered.active and only in (None, audience.server):
             tools = await tx.registry.tools(chain.leaf.tenant_id, audience.server)
-            found += [tool for tool in tools if all(_ref(tool) in grant.tools for grant in chain.grants)]
+            found += [tool for tool in tools if _may_be_called(tool, chain)]
     return found
+
+
+def _may_be_called(tool: Tool, chain: GrantChain) -> bool:
+    # A change that nobody has seen yet is found out at the call; a tool that is known to be changed is refused there.
+    return tool.pending is None and all(_ref(tool) in grant.tools for grant in chain.grants)
 
 
 def _listed(chain: GrantChain, tools: Sequence[Tool]) -> tuple[ListedTool, ...]:

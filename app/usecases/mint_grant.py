@@ -1,10 +1,12 @@
 """Mint a root grant for a client, within the ceiling that an administrator gave it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 from app.core.attenuation import Birth, mint
 from app.core.grant import (
+    Audience,
     ClientId,
     Grant,
     GrantId,
@@ -22,20 +24,37 @@ from app.core.registry import Client, Scope
 from app.core.resource_rules import id_flaw
 from app.core.strict_json import canonical
 from app.ports import Transaction
-from app.usecases.delegation_evidence import creation_events, record_refusal
+from app.usecases.delegation_evidence import creation_events, record_refusal, record_refusal_alone
 from app.usecases.failures import Denied, Malformed
+from app.usecases.prove_parties import proven_subject
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
 from app.usecases.world import Caller, World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MintRequest:
-    """What an orchestrator asks for. `holder` and `subject` default to the client itself."""
+    """What an orchestrator asks for. `holder` and `subject` default to the client itself.
+
+    With a `subject_token` a trusted issuer proves the subject, and `subject` may only repeat it.
+    """
 
     fields: NarrowingFields
     subject: str | None = None
+    subject_token: str | None = field(default=None, repr=False)
     holder: ClientId | None = None
     parent_run_id: RunId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootParties:
+    """For whom a root is made. `proven_subject` is whom a trusted issuer proved, in the place of `subject`."""
+
+    holder: ClientId
+    subject: str
+    lifetime: timedelta
+    proven_subject: str | None = None
+    parent_run_id: RunId | None = None
+    is_standing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +70,13 @@ async def mint_grant(world: World, caller: Caller, request: MintRequest) -> Sign
     if caller.grant_id is not None or not caller.has(Scope.GRANTS_ISSUE):
         detail = "minting a grant needs the scope grants:issue"
         return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail, scope=Scope.GRANTS_ISSUE)
+    proven = await _proven(world, caller, request)
+    if isinstance(proven, Denied):
+        return await record_refusal_alone(world, caller.client_id, caller.tenant_id, proven)
     async with world.store.write() as tx:
         client = await tx.registry.client(caller.client_id)
         assert client is not None, "the caller's client was read when it was authenticated"
-        made = await _mint(tx, world, client, request)
+        made = await _mint(tx, world, client, request, proven)
         if isinstance(made, Denied):
             refused = await record_refusal(tx, world, caller.client_id, caller.tenant_id, made)
             await tx.commit()
@@ -66,19 +88,62 @@ async def mint_grant(world: World, caller: Caller, request: MintRequest) -> Sign
     return SignedGrant(grant=made, signed=signed)
 
 
-async def _mint(tx: Transaction, world: World, client: Client, request: MintRequest) -> Grant | Denied:
-    fields = request.fields
-    if fields.tenant_id not in (None, client.tenant_id):
-        return Denied(reason=Reason.TENANT_MISMATCH, detail="the client is of another tenant", pointer="/tenantId")
+async def _proven(world: World, caller: Caller, request: MintRequest) -> str | Denied | None:
+    """Whom the subject token proves; None without one. It is read before anything is locked."""
+    if request.subject_token is None:
+        return None
+    async with world.store.read() as tx:
+        client = await active_client(tx, caller.tenant_id, caller.client_id, "")
+    if isinstance(client, Denied):
+        return client
+    proven = await proven_subject(world, request.subject_token, client, None)
+    if isinstance(proven, Denied):
+        return replace(proven, pointer="/subjectToken")
+    if request.subject not in (None, proven):
+        raise Malformed("/subject", "is not whom the subjectToken proves")
+    return proven
+
+
+async def _mint(
+    tx: Transaction, world: World, client: Client, request: MintRequest, proven: str | None
+) -> Grant | Denied:
     # As the directory spells ids: nobody looks like another subject, and what is bound to it is always usable.
     if request.subject is not None and (flaw := id_flaw(request.subject)) is not None:
         raise Malformed("/subject", flaw)
-    audience = await resolve_audiences(tx, world, client.tenant_id, fields.audience or ())
+    audience = await audience_in(tx, world, client, request.fields)
     if isinstance(audience, Denied):
         return audience
     holder = await active_client(tx, client.tenant_id, request.holder or client.client_id, "/holder")
     if isinstance(holder, Denied):
         return holder
+    who = RootParties(
+        holder=holder.client_id,
+        subject=request.subject or client.client_id,
+        proven_subject=proven,
+        parent_run_id=request.parent_run_id,
+        lifetime=world.rules.default_grant_lifetime,
+    )
+    return await root_of(tx, world, client, request.fields, audience, who)
+
+
+async def audience_in(
+    tx: Transaction, world: World, client: Client, fields: NarrowingFields
+) -> tuple[Audience, ...] | Denied:
+    """The tool servers of the client's tenant that a new root is for."""
+    if fields.tenant_id not in (None, client.tenant_id):
+        return Denied(reason=Reason.TENANT_MISMATCH, detail="the client is of another tenant", pointer="/tenantId")
+    return await resolve_audiences(tx, world, client.tenant_id, fields.audience or ())
+
+
+async def root_of(
+    tx: Transaction,
+    world: World,
+    client: Client,
+    fields: NarrowingFields,
+    audience: tuple[Audience, ...],
+    who: RootParties,
+) -> Grant | Denied:
+    """A root within what its client, its tenant and the tool servers' registrations allow, not stored yet."""
     tenant = await tx.registry.tenant(client.tenant_id)
     assert tenant is not None, "a client belongs to a tenant"
     now = world.clock()
@@ -88,20 +153,22 @@ async def _mint(tx: Transaction, world: World, client: Client, request: MintRequ
         return refused
     made = mint(
         wish,
-        client.ceiling,
+        tenant.bounded(client.ceiling),
         Birth(
             grant_id=GrantId(world.new_id("gr")),
-            actor=holder.client_id,
+            actor=who.holder,
             issued_by=client.client_id,
-            holder=holder.client_id,
+            holder=who.holder,
             child_run_id=fields.child_run_id or RunId(world.new_id("run")),
             now=now,
+            subject=who.proven_subject,
         ),
         tenant_id=client.tenant_id,
-        subject=request.subject or client.client_id,
-        parent_run_id=request.parent_run_id,
+        subject=who.subject,
+        parent_run_id=who.parent_run_id,
         policy_version=tenant.policy_version,
-        lifetime=world.rules.default_grant_lifetime,
+        lifetime=who.lifetime,
+        standing=who.is_standing,
     )
     return refusal_of(made) if isinstance(made, Refusal) else sized(world, made)
 

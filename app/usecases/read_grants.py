@@ -56,7 +56,7 @@ async def read_grant(world: World, caller: Caller, grant_id: GrantId) -> GrantVi
     """One grant. Raises NotFound for what the caller may not see."""
     async with world.store.read() as tx:
         lineage = await seen_lineage(tx, world, caller, grant_id)
-    return lineage if isinstance(lineage, Denied) else _view(world, lineage.stored[-1])
+    return lineage if isinstance(lineage, Denied) else view_of(world, lineage.stored[-1])
 
 
 async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> LineageView | Denied:
@@ -68,7 +68,7 @@ async def read_lineage(world: World, caller: Caller, grant_id: GrantId) -> Linea
             return lineage
         subtree = await tx.grants.subtree(caller.tenant_id, grant_id, limit + 1)
     return LineageView(
-        ancestors=tuple([_view(world, link) for link in _visible(caller, lineage)]),
+        ancestors=tuple([view_of(world, link) for link in _visible(caller, lineage)]),
         subtree=tuple(await _views(world, subtree[:limit])),
         truncated=len(subtree) > limit,
     )
@@ -109,13 +109,13 @@ async def _views(world: World, stored: Sequence[StoredGrant]) -> list[GrantView]
     views: list[GrantView] = []
     for link in stored:
         with suppress(NotFound):
-            views.append(_view(world, link))
+            views.append(view_of(world, link))
         # Verifying takes a while where documents are large; others are served in between.
         await asyncio.sleep(0)
     return views
 
 
-def _view(world: World, stored: StoredGrant) -> GrantView:
+def view_of(world: World, stored: StoredGrant) -> GrantView:
     """A stored grant for its readers, its own signature verified. Raises NotFound where it does not hold."""
     try:
         grant = verified_grant(world, stored).grant

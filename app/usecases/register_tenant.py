@@ -32,6 +32,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "active": "status",
     "allow_grant_bearer": "allowGrantBearer",
     "window": "limits",
+    "max_depth": "maxDepth",
 }
 
 

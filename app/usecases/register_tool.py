@@ -3,6 +3,9 @@
 What stands here is an administrator's word about a tool: what it takes, costs and does. Nothing of it follows
 what the tool server says later. A definition that a call could not be made from, or could not be held to, is
 refused here rather than at the call.
+
+An MCP server's own definition of the tool is pinned when the tool is new: what it offers at that moment, or where it
+does not say, exactly what was declared. Registering the tool again, or changing it, never moves the pin.
 """
 
 import re
@@ -10,11 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from app.core.budget import Price
+from app.core.definition import Definition
 from app.core.grant import ServerName, TenantId, ToolName
-from app.core.registry import HttpBinding, Tool, ToolServer, ToolSource, Transport
+from app.core.registry import Effect, HttpBinding, Tool, ToolServer, ToolSource, Transport, Trust
 from app.core.resource_rules import type_flaw
 from app.core.strict_json import JsonObject, canonical
-from app.ports import SchemaValidator, Transaction
+from app.ports import DiscoveredTool, SchemaValidator, Transaction, UpstreamFailed
 from app.usecases.administration import (
     Change,
     Page,
@@ -27,6 +32,7 @@ from app.usecases.administration import (
     record,
     rows_to_ask,
 )
+from app.usecases.ask_tool_server import MAX_CHECK_SECONDS, ask_tool_server
 from app.usecases.failures import Conflict, Denied, Malformed, NotFound
 from app.usecases.register_tool_server import known_server
 from app.usecases.world import Caller, World
@@ -76,18 +82,39 @@ async def register_tool(world: World, caller: Caller, wish: Tool) -> Registered[
     """
     if (denied := out_of_reach(caller, wish.tenant_id)) is not None:
         return denied
+    server, offered = await _offered(world, wish)
     async with administering(world) as tx:
-        server = await known_server(tx, wish.tenant_id, wish.server)
+        if await known_server(tx, wish.tenant_id, wish.server) != server:
+            raise Conflict("the tool server was changed meanwhile")
         tool = checked(world.schemas, server, wish)
         existing = await tx.registry.tool(tool.tenant_id, tool.server, tool.name)
         if existing is None:
+            tool = tool if offered is None else held_to(offered, tool)
             siblings = await tx.registry.tools(tool.tenant_id, tool.server)
             await add_tool(tx, world, caller, tool, beside=len(siblings))
             await tx.commit()
-        elif not same_definition(existing, tool):
+        elif not same_definition(existing, tool := _as_pinned(server, existing, tool)):
             await _replace(tx, world, caller, existing, tool)
             await tx.commit()
     return Registered(thing=tool, created=existing is None)
+
+
+async def _offered(world: World, wish: Tool) -> tuple[ToolServer, Definition | None]:
+    """The tool server, and what it offers under the name of a tool that is new, where it says so usably."""
+    async with world.store.read() as tx:
+        server = await known_server(tx, wish.tenant_id, wish.server)
+        existing = await tx.registry.tool(wish.tenant_id, wish.server, wish.name)
+    checked(world.schemas, server, wish)
+    if existing is not None or server.transport is not Transport.MCP or not server.active:
+        return server, None
+    try:
+        session = world.new_id("declare")
+        found = await ask_tool_server(world, server, session=session, at_most_seconds=MAX_CHECK_SECONDS)
+    except UpstreamFailed:
+        return server, None
+    named = [tool for tool in found if tool.name == wish.name]
+    is_usable = len(named) == 1 and flaw_of(world.schemas, server, named[0]) is None
+    return server, definition_of(named[0]) if is_usable else None
 
 
 async def read_tool(
@@ -97,7 +124,7 @@ async def read_tool(
     if (denied := out_of_reach(caller, tenant_id)) is not None:
         return denied
     async with world.store.read() as tx:
-        return await _known(tx, tenant_id, server, name)
+        return await known_tool(tx, tenant_id, server, name)
 
 
 async def list_tools_of(
@@ -121,9 +148,9 @@ async def change_tool(
     if (denied := out_of_reach(caller, tenant_id)) is not None:
         return denied
     async with administering(world) as tx:
-        before = await _known(tx, tenant_id, server, name)
+        before, registered = await known_tool(tx, tenant_id, server, name), await known_server(tx, tenant_id, server)
         wish = replace(change(before), tenant_id=tenant_id, server=server, name=name, source=before.source)
-        after = checked(world.schemas, await known_server(tx, tenant_id, server), wish)
+        after = _as_pinned(registered, before, checked(world.schemas, registered, wish))
         if not same_definition(before, after):
             await _replace(tx, world, caller, before, after)
             await tx.commit()
@@ -137,9 +164,9 @@ async def remove_tool(
     if (denied := out_of_reach(caller, tenant_id)) is not None:
         return denied
     async with administering(world) as tx:
-        tool = await _known(tx, tenant_id, server, name)
+        tool = await known_tool(tx, tenant_id, server, name)
         await tx.registry.remove_tool(tenant_id, server, name)
-        await record(tx, world, caller, tenant_id, "tool.removed", _resource(tool))
+        await record(tx, world, caller, tenant_id, "tool.removed", tool_resource(tool))
         await tx.commit()
     return None
 
@@ -150,33 +177,86 @@ async def add_tool(tx: Transaction, world: World, caller: Caller, tool: Tool, *,
         raise Conflict(f"a tool server has at most {MAX_TOOLS_PER_SERVER} tools")
     await tx.registry.put_tool(tool)
     action = {ToolSource.DECLARED: "tool.created", ToolSource.DISCOVERED: "tool.discovered"}[tool.source]
-    await record(tx, world, caller, tool.tenant_id, action, _resource(tool))
+    await record(tx, world, caller, tool.tenant_id, action, tool_resource(tool))
 
 
 async def _replace(tx: Transaction, world: World, caller: Caller, before: Tool, after: Tool) -> None:
     changed = changed_members(before, after, _MEMBERS)
     await tx.registry.put_tool(after)
-    await record(tx, world, caller, after.tenant_id, "tool.changed", _resource(after), changed)
+    await record(tx, world, caller, after.tenant_id, "tool.changed", tool_resource(after), changed)
 
 
-async def _known(tx: Transaction, tenant_id: TenantId, server: ServerName, name: ToolName) -> Tool:
+async def known_tool(tx: Transaction, tenant_id: TenantId, server: ServerName, name: ToolName) -> Tool:
+    """The tool. Raises NotFound."""
     tool = await tx.registry.tool(tenant_id, server, name)
     if tool is None:
         raise NotFound("there is no such tool")
     return tool
 
 
-def _resource(tool: Tool) -> str:
+def tool_resource(tool: Tool) -> str:
+    """The tool as records name it."""
     return f"tool-server/{tool.server}/tool/{tool.name}"
 
 
 def same_definition(one: Tool, other: Tool) -> bool:
     """Whether two tools are the same in everything; to Python `true` equals 1, to a schema it does not."""
-    return one == other and _schemas(one) == _schemas(other)
+    return one == other and _schemas(one) == _schemas(other) and one.pin_digest == other.pin_digest
 
 
 def _schemas(tool: Tool) -> bytes:
     return canonical([tool.input_schema, tool.output_schema])
+
+
+# --- what the tool server's own definition is held to -----------------------------------------------------
+
+
+def held_to(pin: Definition, tool: Tool) -> Tool:
+    """The tool, whose server must offer it like this; kept apart only where the tool itself says otherwise."""
+    is_own = pin.digest(tool.name) == tool.definition.digest(tool.name)
+    return replace(tool, pinned=None if is_own else pin)
+
+
+def _as_pinned(server: ToolServer, before: Tool, after: Tool) -> Tool:
+    """A tool that was changed: what an administrator says of it moves no pin and accepts nothing."""
+    if server.transport is not Transport.MCP:
+        return after
+    return replace(held_to(before.pin, after), pending=before.pending)
+
+
+def definition_of(offered: DiscoveredTool) -> Definition:
+    return Definition(
+        description=offered.description, input_schema=offered.input_schema, output_schema=offered.output_schema
+    )
+
+
+def flaw_of(schemas: SchemaValidator, server: ToolServer, offered: DiscoveredTool) -> str | None:
+    """Why what a tool server offers can't be used, if it can't. The offered text is not repeated."""
+    try:
+        checked(schemas, server, as_offered(server, offered))
+    except Malformed as fault:
+        return f"{fault.pointer}: {fault.detail}"
+    return None
+
+
+def as_offered(server: ToolServer, offered: DiscoveredTool) -> Tool:
+    """A tool of which nothing is known but its server's word, and so read as the worst."""
+    return Tool(
+        tenant_id=server.tenant_id,
+        server=server.name,
+        name=offered.name,
+        description=offered.description,
+        input_schema=offered.input_schema,
+        output_schema=offered.output_schema,
+        price=Price(fixed_ucents=0, max_ucents=0),
+        effect=Effect.EXTERNAL,
+        trust=Trust.EXTERNAL_UNTRUSTED,
+        sinks=(),
+        idempotent=False,
+        loggable_arguments=(),
+        http=HttpBinding(),
+        source=ToolSource.DISCOVERED,
+    )
 
 
 # --- what makes a usable definition -----------------------------------------------------------------------

@@ -16,7 +16,15 @@ from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from app.core.grant import ServerName, TenantId
-from app.core.registry import DESCRIBED_TYPES, Credential, CredentialType, Resolver, ToolServer, may_carry_credential
+from app.core.registry import (
+    DESCRIBED_TYPES,
+    Credential,
+    CredentialType,
+    Resolver,
+    ToolServer,
+    Transport,
+    may_carry_credential,
+)
 from app.core.resource_rules import type_flaw
 from app.ports import AlreadyExists, Transaction, Vault
 from app.usecases.administration import (
@@ -54,6 +62,7 @@ _UNREADABLE: Final = b"\n"
 MAX_RESOLVER_PATH_CHARS: Final = 500
 MAX_RESOLVED_TYPES: Final = 64
 MAX_CACHE_SECONDS: Final = 300.0
+MAX_DEFINITION_AGE_SECONDS: Final = 300.0
 
 _RESOLVER_PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)+/?")
 """An absolute path: no query, no fragment, nothing percent-encoded, no empty segment that could begin a host."""
@@ -66,6 +75,7 @@ _MEMBERS: Final[Mapping[str, str]] = {
     "timeout_seconds": "timeoutSeconds",
     "max_response_bytes": "maxResponseBytes",
     "resolver": "resolver",
+    "definition_max_age_seconds": "definitionMaxAgeSeconds",
     "active": "status",
 }
 
@@ -94,6 +104,7 @@ async def register_tool_server(
     _check_uris(wish)
     _check_credential(credential)
     _check_resolver(wish.resolver)
+    _check_definition_age(wish)
     async with administering(world) as tx:
         await known_tenant(tx, wish.tenant_id)
         existing = await tx.registry.server(wish.tenant_id, wish.name)
@@ -157,6 +168,7 @@ async def change_tool_server(
             await _keep_apart(tx, world.rules, after)
         if after.resolver != before.resolver:
             _check_resolver(after.resolver)
+        _check_definition_age(after)
         changed = changed_members(before, after, _MEMBERS)
         await tx.registry.put_server(after)
         await record(tx, world, caller, tenant_id, "tool_server.changed", _resource(after), changed)
@@ -281,6 +293,14 @@ def _check_resolver(resolver: Resolver | None) -> None:
             raise Malformed(f"/resolver/types/{index}", "is for the directory alone: policies are told of it there")
     if not 0 <= resolver.cache_seconds <= MAX_CACHE_SECONDS:
         raise Malformed("/resolver/cacheSeconds", f"must be from 0 to {MAX_CACHE_SECONDS:g}")
+
+
+def _check_definition_age(server: ToolServer) -> None:
+    age = server.definition_max_age_seconds
+    if not 0 <= age <= MAX_DEFINITION_AGE_SECONDS:
+        raise Malformed("/definitionMaxAgeSeconds", f"must be from 0 to {MAX_DEFINITION_AGE_SECONDS:g}")
+    if age and server.transport is not Transport.MCP:
+        raise Malformed("/definitionMaxAgeSeconds", "is for tool servers with the transport mcp")
 
 
 # --- the credential ---------------------------------------------------------------------------------------

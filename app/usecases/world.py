@@ -8,9 +8,22 @@ from app.core.audit import RecordType
 from app.core.grant import ClientId, GrantId, TenantId
 from app.core.registry import Scope
 from app.core.strict_json import JsonObject, JsonValue
-from app.ports import Clock, NewId, PolicyEngine, SchemaValidator, Signer, Store, Upstream, Vault
+from app.ports import (
+    Clock,
+    NewId,
+    OutsideTokens,
+    PolicyEngine,
+    Proof,
+    Proofs,
+    SchemaValidator,
+    Signer,
+    Store,
+    Upstream,
+    Vault,
+)
 from app.usecases.allowance import Allowance
 from app.usecases.in_flight import InFlight
+from app.usecases.offers import Offers
 from app.usecases.resolved import Resolved
 from app.usecases.turns import Shares, Turns
 
@@ -25,6 +38,10 @@ class Rules:
     max_access_token_lifetime: timedelta = timedelta(hours=1)
     upstream_token_lifetime: timedelta = timedelta(minutes=1)
     settle_grace: timedelta = timedelta(seconds=15)
+    key_lead: timedelta = timedelta(minutes=1)
+    """How long a new signing key is published before it signs."""
+    keys_good_for: timedelta = timedelta(seconds=5)
+    """How long a worker believes the signing keys that it read."""
     max_children_per_grant: int = 1000
     max_grants_per_tree: int = 2000
     max_lineage_rows: int = 200
@@ -48,12 +65,15 @@ class World:
     upstream: Upstream
     schemas: SchemaValidator
     policies: PolicyEngine
+    outsiders: OutsideTokens
+    proofs: Proofs
     clock: Clock
     new_id: NewId
     rules: Rules
     in_flight: InFlight = field(default_factory=InFlight)
     strangers: Allowance = field(default_factory=Allowance)
     resolved: Resolved = field(default_factory=Resolved.nothing)
+    offers: Offers = field(default_factory=Offers)
     hashing: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=16))
     """Slow hashes of secrets: each takes a core for a while, and strangers may ask for it."""
     policy_shares: Shares = field(default_factory=lambda: Shares(at_once=2))
@@ -64,6 +84,18 @@ class World:
     """Trials of policies: an administrator's may not keep the engine from calls."""
     long_reads: Turns = field(default_factory=lambda: Turns(at_once=2, waiting=8))
     """Reads of a whole log: each holds a connection for as long as the log is."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Possession:
+    """A key that was proven with a request (RFC 9449), by a proof that counts once.
+
+    `use` names the request, which alone may spend it; `is_spent` once it has.
+    """
+
+    proof: Proof
+    use: str
+    is_spent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +115,12 @@ class Caller:
     is_expired: bool = False
     address: str | None = None
     """The address that the request came from, as far as the server knows it."""
+    key_thumbprint: str | None = None
+    """The key that the credential is bound to, which was proven with this request."""
+    possession: Possession | None = field(default=None, repr=False, compare=False)
+    """The proof of that key. Whoever acts for the caller spends it, unless it was spent where it was proven."""
+    signature: str | None = field(default=None, repr=False, compare=False)
+    """The last part of the credential, by which it is known where it does not belong."""
 
     def has(self, scope: Scope) -> bool:
         return scope in self.scopes

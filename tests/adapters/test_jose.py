@@ -28,7 +28,7 @@ from app.adapters.jose import JoseSigner, KeyRing, NoSigningKey, OpenKey, make_k
 from app.core.grant import Grant, parse_grant, render_grant
 from app.core.reasons import Reason
 from app.core.strict_json import JsonObject, JsonValue, canonical
-from app.ports import SigningKey, TokenRefused
+from app.ports import SigningKey, StoreUnavailable, TokenRefused
 
 Json: TypeAlias = dict[str, Any]
 Attack: TypeAlias = Callable[[], str]
@@ -65,7 +65,7 @@ def signer() -> JoseSigner:
 
 
 def signer_with(*keys: OpenKey, alg: str = "EdDSA") -> JoseSigner:
-    return JoseSigner(issuer=ISSUER, keys=KeyRing.holding(*keys), alg=alg)
+    return JoseSigner(issuer=ISSUER, keys=KeyRing.holding(*keys), clock=lambda: NOW, alg=alg)
 
 
 # --- forging ----------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def unseal(sealed: bytes, purpose: str) -> bytes:
 @pytest.mark.parametrize("alg", ["EdDSA", "ES256"])
 def test_a_made_key_is_opened_again_and_signs(alg: str) -> None:
     ring = KeyRing.load([make_key(alg, MADE, seal)], unseal)
-    signer = JoseSigner(issuer=ISSUER, keys=ring, alg=alg)
+    signer = JoseSigner(issuer=ISSUER, keys=ring, clock=lambda: NOW, alg=alg)
     compact = signer.sign_grant(GRANT, ACT)
     assert json_of(compact, 0)["alg"] == alg
     assert signer.verify_grant(compact).grant == GRANT
@@ -317,7 +317,63 @@ def test_the_newest_key_of_the_algorithm_signs_and_all_verify(signer: JoseSigner
 
 def test_every_worker_finds_the_same_newest_key() -> None:
     twins = key_of(b"1" * 32), key_of(b"2" * 32)
-    assert KeyRing.holding(*twins).newest("EdDSA") is KeyRing.holding(*reversed(twins)).newest("EdDSA")
+    rings = KeyRing.holding(*twins), KeyRing.holding(*reversed(twins))
+    assert rings[0].signing("EdDSA", NOW) is rings[1].signing("EdDSA", NOW)
+
+
+def test_a_key_is_published_and_verifies_before_it_signs() -> None:
+    record = make_key("EdDSA", MADE, seal, signs_from=NOW + timedelta(seconds=60))
+    (waiting,) = KeyRing.load([record], unseal).keys.values()
+    moment = [NOW]
+    signer = JoseSigner(issuer=ISSUER, keys=KeyRing.holding(KEY, waiting), clock=lambda: moment[0])
+    assert json_of(signer.sign_grant(GRANT, ACT), 0)["kid"] == KEY.kid
+    published: Any = signer.jwks()["keys"]
+    assert {key["kid"] for key in published} == {KEY.kid, waiting.kid}
+    signer.verify_grant(forge(header(GRANT_TYP, waiting), GRANT_CLAIMS, waiting))
+    moment[0] = record.signs_from
+    assert json_of(signer.sign_grant(GRANT, ACT), 0)["kid"] == waiting.kid
+    signer.verify_grant(SIGNED_GRANT)
+
+
+def test_a_key_of_another_algorithm_signs_until_there_is_one_of_the_configured() -> None:
+    changed = signer_with(KEY, alg="ES256")
+    assert json_of(changed.sign_grant(GRANT, ACT), 0)["alg"] == "EdDSA"
+    changed.use(KeyRing.holding(KEY, ES256_KEY))
+    assert json_of(changed.sign_grant(GRANT, ACT), 0)["alg"] == "ES256"
+
+
+def test_keys_that_were_not_read_again_in_time_are_used_for_nothing() -> None:
+    moment = [NOW]
+    until = NOW + timedelta(seconds=5)
+    keys = KeyRing.holding(KEY)
+    signer = JoseSigner(issuer=ISSUER, keys=replace(keys, good_until=until), clock=lambda: moment[0])
+    uses: list[Callable[[], object]] = [
+        lambda: signer.verify_grant(SIGNED_GRANT),
+        lambda: signer.verify_access_token(SIGNED_TOKEN, NOW),
+        lambda: signer.sign_grant(GRANT, ACT),
+        lambda: signer.sign_access_token(CLAIMS),
+        lambda: signer.sign_upstream("https://t", {}, NOW, timedelta(minutes=1)),
+        signer.jwks,
+    ]
+    moment[0] = until - timedelta(microseconds=1)
+    for use in uses:
+        use()
+    moment[0] = until  # from here on nobody knows what was retired meanwhile, not even of what was verified before
+    for use in uses:
+        with pytest.raises(StoreUnavailable):
+            use()
+    signer.use(replace(keys, good_until=until + timedelta(seconds=5)))
+    for use in uses:
+        use()
+
+
+def test_a_key_knows_what_its_grants_start_with() -> None:
+    record = make_key("ES256", MADE, seal)
+    signer = signer_with(*KeyRing.load([record], unseal).keys.values(), alg="ES256")
+    start = signer.grants_start(record)
+    assert signer.sign_grant(GRANT, ACT).startswith(start)
+    assert not SIGNED_GRANT.startswith(start)
+    assert not signer.sign_access_token(CLAIMS).startswith(start)
 
 
 def test_a_retired_key_is_refused_at_once_though_its_tokens_were_verified_before(signer: JoseSigner) -> None:
@@ -331,12 +387,14 @@ def test_a_retired_key_is_refused_at_once_though_its_tokens_were_verified_before
 def test_a_key_retired_in_the_store_is_not_loaded() -> None:
     record = make_key("EdDSA", MADE, seal)
     ring = KeyRing.load([replace(record, retired_at=NOW)], unseal)
-    assert JoseSigner(issuer=ISSUER, keys=ring).jwks() == {"keys": []}
+    assert JoseSigner(issuer=ISSUER, keys=ring, clock=lambda: NOW).jwks() == {"keys": []}
 
 
 def test_without_a_live_key_nothing_is_signed() -> None:
-    with pytest.raises(NoSigningKey):
-        signer_with(ES256_KEY).sign_grant(GRANT, ACT)
+    late = OpenKey.of("EdDSA", Ed25519PrivateKey.generate(), MADE, NOW + timedelta(microseconds=1))
+    for signer in (signer_with(), signer_with(late)):
+        with pytest.raises(NoSigningKey):
+            signer.sign_grant(GRANT, ACT)
 
 
 def test_the_key_set_is_public_and_says_what_each_key_is_for(signer: JoseSigner) -> None:
@@ -574,6 +632,30 @@ def test_a_grants_claims_never_differ_from_its_document(signer: JoseSigner, name
     refuses_grant(signer, grant_token(**{name: value}))
 
 
+def test_a_claim_that_is_not_known_might_narrow_and_is_no_grants(signer: JoseSigner) -> None:
+    assert refuses_grant(signer, grant_token(scope="tools:call")) == "the grant has claims that are not known here"
+
+
+@pytest.mark.parametrize("name", ["act", "may_act"])
+@pytest.mark.parametrize(
+    "actor",
+    ["planner", ["planner"], None, {}, {"sub": 1}, {"sub": ""}, {"sub": "a", "exp": 1}, {"sub": "a", "act": ["b"]}],
+)
+def test_an_actor_is_an_object_that_identifies_and_says_nothing_more(
+    signer: JoseSigner, name: str, actor: JsonValue
+) -> None:
+    refuses_token(signer, access_token(**{name: actor}))
+
+
+@pytest.mark.parametrize(
+    "cnf", ["x", ["x"], None, {}, {"jkt": 1}, {"jkt": ""}, {"x5t#S256": "x"}, {"jkt": "x", "jwk": {}}]
+)
+def test_a_token_is_bound_to_a_key_in_the_one_known_way(signer: JoseSigner, cnf: JsonValue) -> None:
+    refuses_token(signer, access_token(cnf=cnf))
+    compact = access_token(cnf={"jkt": "thumbprint"})
+    assert signer.verify_access_token(compact, NOW).key_thumbprint == "thumbprint"
+
+
 @pytest.mark.parametrize(
     "members",
     [
@@ -676,7 +758,9 @@ def test_each_kind_is_refused_wherever_another_is_expected(signer: JoseSigner) -
 
 def test_a_kind_is_its_type_and_not_its_claims(signer: JoseSigner) -> None:
     both = GRANT_CLAIMS | TOKEN_CLAIMS | {"exp": GRANT_CLAIMS["exp"], "jti": GRANT_CLAIMS["jti"]}
-    both["authorization_details"] = GRANT_CLAIMS["authorization_details"]
+    both = {name: both[name] for name in GRANT_CLAIMS} | {
+        "authorization_details": GRANT_CLAIMS["authorization_details"]
+    }
     grant, token = forge(header(GRANT_TYP), both), forge(header(TOKEN_TYP), both)
     signer.verify_grant(grant)
     signer.verify_access_token(token, NOW)
@@ -685,7 +769,7 @@ def test_a_kind_is_its_type_and_not_its_claims(signer: JoseSigner) -> None:
 
 
 def test_another_issuer_with_the_same_keys_is_another(signer: JoseSigner) -> None:
-    other = JoseSigner(issuer="https://other.example", keys=KeyRing.holding(KEY))
+    other = JoseSigner(issuer="https://other.example", keys=KeyRing.holding(KEY), clock=lambda: NOW)
     refuses_grant(other, SIGNED_GRANT)
     refuses_grant(signer, other.sign_grant(GRANT, ACT))
 

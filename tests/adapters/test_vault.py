@@ -142,6 +142,15 @@ def test_an_empty_secret_is_no_secret(vault: AesVault) -> None:
         vault.hash_secret("")
 
 
+def test_a_secret_is_not_the_same_with_a_nul_behind_it(vault: AesVault) -> None:
+    """To scrypt alone it would be: HMAC fills its key up with them (RFC 2104 §2)."""
+    hashed = vault.hash_secret("s")
+    assert vault.secret_matches("s", hashed)
+    assert not vault.secret_matches("s\0", hashed)
+    with pytest.raises(ValueError, match="NUL"):
+        vault.hash_secret("s\0")
+
+
 SALT = base64.b64encode(b"salt").decode()
 HASH = base64.b64encode(bytes(32)).decode()
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any, NamedTuple, get_args
 
 import httpx
@@ -13,6 +14,7 @@ from app.api.admin.clients import GrantableScope
 from app.core.registry import Scope
 from app.main import create_app, prepare
 from app.settings import Settings
+from tests.changing_server import ChangingServer
 
 Json = dict[str, Any]
 
@@ -53,6 +55,7 @@ async def app(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FastAPI
         database_url=f"sqlite:///{tmp_path_factory.mktemp('admin')}/subgrant.db",
         bootstrap_client_id=ROOT,
         bootstrap_client_secret=ROOT_SECRET,  # type: ignore[arg-type]  # pydantic hides it
+        tool_server_addresses="loopback",
     )
     await prepare(settings)
     made = create_app(settings)
@@ -238,6 +241,19 @@ async def test_a_tenant_is_registered_read_changed_and_disabled(root: Admin) -> 
     assert made(await root("PATCH", path, {"status": "active", "limits": None}))["limits"] == {}
 
 
+async def test_a_tenants_depth_is_bounded_changed_and_let_go(root: Admin) -> None:
+    body: Json = {"tenantId": new_id("t"), "name": "Acme", "maxDepth": 2}
+    path = f"/tenants/{body['tenantId']}"
+    assert made(await root("POST", "/tenants", body))["maxDepth"] == 2
+    assert (await root("POST", "/tenants", body)).status_code == 200
+    problem(await root("POST", "/tenants", body | {"maxDepth": 3}), 409)
+    assert made(await root("PATCH", path, {"name": "Acme Ltd"}))["maxDepth"] == 2
+    assert made(await root("PATCH", path, {"maxDepth": 0}))["maxDepth"] == 0
+    for wrong in (-1, 33, "2", 1.5, True):
+        assert problem(await root("PATCH", path, {"maxDepth": wrong}), 422)["pointer"] == "/maxDepth"
+    assert "maxDepth" not in made(await root("PATCH", path, {"maxDepth": None}))
+
+
 async def test_a_disabled_tenants_administrator_is_out_at_once(root: Admin, admin: Admin) -> None:
     assert (await admin("GET", "/clients")).status_code == 200
     await root("DELETE", f"/tenants/{admin.tenant}")
@@ -395,6 +411,7 @@ async def test_a_tool_server_is_registered_read_changed_and_disabled(admin: Admi
         "credential": {"type": "none"},
         "timeoutSeconds": 30,
         "maxResponseBytes": 1_048_576,
+        "definitionMaxAgeSeconds": 0,
         "status": "active",
     }
     assert (await admin("POST", "/tool-servers", body)).status_code == 200
@@ -517,6 +534,7 @@ async def test_a_tool_is_registered_replaced_changed_and_removed(admin: Admin, t
         "resourceArguments": {},
         "http": {"method": "POST", "path": "/cases/search.v1"},
         "source": "declared",
+        "definitionDigest": digest_of("cases/search.v1", TOOL),
     }
     assert (await admin("PUT", path, TOOL)).status_code == 200
     full = TOOL | {
@@ -533,13 +551,23 @@ async def test_a_tool_is_registered_replaced_changed_and_removed(admin: Admin, t
     }
     replaced = await admin("PUT", path, full)
     assert replaced.status_code == 200
-    assert made(replaced) == made(replaced) | full
+    assert made(replaced) == made(replaced) | full | {"definitionDigest": digest_of("cases/search.v1", full)}
     changed = made(await admin("PATCH", path, {"costFrom": None, "maxCostCents": None, "description": "Less."}))
-    assert changed == made(replaced) | {"costFrom": None, "maxCostCents": 0.5, "description": "Less."}
+    less = {"costFrom": None, "maxCostCents": 0.5, "description": "Less."}
+    assert changed == made(replaced) | less | {"definitionDigest": digest_of("cases/search.v1", full | less)}
     assert [tool["name"] for tool in made(await admin("GET", tools))["items"]] == ["cases/search.v1"]
     assert (await admin("DELETE", path)).status_code == 204
     problem(await admin("GET", path), 404)
     problem(await admin("DELETE", path), 404)
+
+
+def digest_of(name: str, tool: Json) -> str:
+    """A definition's digest, as anybody can compute it."""
+    members = {"name": name, "outputSchema": None} | {
+        member: tool[member] for member in ("description", "inputSchema", "outputSchema") if member in tool
+    }
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -581,6 +609,54 @@ async def test_a_tool_without_a_tool_server_is_not_found(clerk: Admin) -> None:
 @pytest.mark.parametrize("name", ["two%20words", "sm%C3%B6rg", "x" * 129, "a%00b"])
 async def test_a_tool_has_a_name_as_mcp_spells_it(clerk: Admin, shared_tools: str, name: str) -> None:
     assert problem(await clerk("PUT", f"{shared_tools}/{name}", TOOL), 422)["pointer"] == "/tool"
+
+
+# --- definitions that change ----------------------------------------------------------------------------------------
+
+
+async def test_a_changed_definition_is_shown_in_full_until_it_is_accepted(admin: Admin) -> None:
+    schema: Json = {"type": "object", "properties": {"to": {"type": "string"}}}
+    offered: Json = {"name": "send/v1", "description": "Sends.", "inputSchema": schema}
+    wider = schema | {"properties": schema["properties"] | {"bcc": {"type": "string"}}}
+    with ChangingServer() as server:
+        server.reset(offered)
+        body = a_server(transport="mcp", endpoint=server.endpoint, definitionMaxAgeSeconds=2.5)
+        assert made(await admin("POST", "/tool-servers", body))["definitionMaxAgeSeconds"] == 2.5
+        desk = f"/tool-servers/{body['name']}"
+        path = f"{desk}/tools/send/v1"
+        own = {"description": "In other words.", "inputSchema": schema, "effect": "write"}
+        declared = made(await admin("PUT", path, own))
+        assert declared["definitionDigest"] == digest_of("send/v1", offered)
+        assert declared["pinned"] == {"description": "Sends.", "inputSchema": schema, "outputSchema": None}
+        assert "http" not in declared
+        assert "pending" not in declared
+
+        changed = offered | {"description": "Sends all.", "inputSchema": wider}
+        server.reset(changed)
+        found = made(await admin("POST", f"{desk}/discover"))
+    assert (found["added"], found["unchanged"], found["changed"]) == ([], [], ["send/v1"])
+    pending = found["pending"][0]["pending"]
+    assert found["pending"] == [
+        {"name": "send/v1", "definitionDigest": declared["definitionDigest"], "pending": pending}
+    ]
+    digest = digest_of("send/v1", changed)
+    assert pending == {
+        "definitionDigest": digest,
+        "seenAt": pending["seenAt"],
+        "definition": {"description": "Sends all.", "inputSchema": wider, "outputSchema": None},
+        "difference": [
+            {"kind": "changed", "pointer": "/description", "before": "Sends.", "after": "Sends all."},
+            {"kind": "added", "pointer": "/inputSchema/properties/bcc", "after": {"type": "string"}},
+        ],
+    }
+    assert made(await admin("GET", path)) == declared | {"pending": pending}
+    assert made(await admin("PATCH", path, {"idempotent": True}))["pending"] == pending
+    problem(await admin("POST", f"{path}/accept", {"definitionDigest": declared["definitionDigest"]}), 409)
+    accepted = made(await admin("POST", f"{path}/accept", {"definitionDigest": digest}))
+    assert (accepted["definitionDigest"], accepted["description"]) == (digest, "In other words.")
+    assert (accepted["inputSchema"], accepted["pinned"]) == (wider, pending["definition"])
+    assert "pending" not in accepted
+    problem(await admin("POST", f"{path}/accept", {"definitionDigest": digest}), 409)
 
 
 # --- bodies that never become a document ----------------------------------------------------------------------------
@@ -660,6 +736,9 @@ async def test_a_bad_client_is_refused_by_name(clerk: Admin, members: Json, poin
         ({"timeoutSeconds": 0}, "/timeoutSeconds"),
         ({"timeoutSeconds": 301}, "/timeoutSeconds"),
         ({"maxResponseBytes": 1}, "/maxResponseBytes"),
+        ({"definitionMaxAgeSeconds": 5}, "/definitionMaxAgeSeconds"),
+        ({"transport": "mcp", "definitionMaxAgeSeconds": 301}, "/definitionMaxAgeSeconds"),
+        ({"transport": "mcp", "definitionMaxAgeSeconds": -1}, "/definitionMaxAgeSeconds"),
         ({"credential": {"type": "basic"}}, "/credential/type"),
         ({"credential": {"type": "header", "header": "Host", "value": "evil"}}, "/credential/header"),
         ({"credential": {"type": "header", "header": "X-Key"}}, "/credential/value"),
@@ -680,7 +759,7 @@ async def test_every_route_is_described_with_its_refusals(app: FastAPI) -> None:
     operations = [
         operation for path, methods in paths.items() if path.startswith("/v1/admin") for operation in methods.values()
     ]
-    assert len(operations) == 32
+    assert len(operations) == 43
     for operation in operations:
         assert operation["tags"] == ["admin"]
         assert operation["summary"]

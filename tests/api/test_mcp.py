@@ -3,8 +3,9 @@
 import base64
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from app.core.reasons import Reason
 from app.core.registry import Client, Tool, Transport
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import Outcome, UpstreamAnswer
-from app.usecases.exchange_token import DELEGATION_GRANT, Exchanged, ExchangeRequest, exchange_token
+from app.usecases.exchange_token import ExchangeRequest, exchange_token
 from app.usecases.failures import CallInFlight, Denied, IdempotencyConflict
 from app.usecases.forward_call import Forwarded
+from app.usecases.issued_token import DELEGATION_GRANT, Exchanged
 from tests.mcp_client import (
     DECISION,
     HANDSHAKES,
@@ -231,19 +233,22 @@ ACCEPTED = (
     "*/*",
     "application/*;q=0.1, text/*",
     "Application/JSON; charset=utf-8, TEXT/event-stream;q=1.0",
+    "application/json",
+    "application/json, text/event-stream;q=0",
 )
 NOT_ACCEPTED = (
-    "application/json",
     "text/event-stream",
     "",
     "text/html",
     "application/json;q=0, text/event-stream",
-    "application/json, text/event-stream; q=0.000",
+    "application/json; q=0.000, text/html",
 )
 
 
 @pytest.mark.parametrize("accept", ACCEPTED)
-async def test_a_client_that_takes_json_and_events_is_answered(client: McpClient, accept: str) -> None:
+async def test_a_client_that_takes_json_is_answered_whether_or_not_it_takes_events(
+    client: McpClient, accept: str
+) -> None:
     body, headers = client.request("tools/list")
     response = await client.send(body, headers | {"Accept": accept})
     assert response.status_code == 200
@@ -320,7 +325,7 @@ async def test_discovery_names_revisions_capabilities_and_who_answers(client: Mc
     result = result_of(await client.ask("server/discover"))
     assert result["resultType"] == "complete"
     assert result["supportedVersions"] == [*REVISIONS]
-    assert result["capabilities"] == {"tools": {}}
+    assert result["capabilities"] == {"tools": {}, "logging": {}}
     assert (result["cacheScope"], result["ttlMs"] >= 0) == ("private", True)
     info = result["_meta"]["io.modelcontextprotocol/serverInfo"]
     assert (info["name"], info["version"]) == ("subgrant", "7.8.9")
@@ -359,6 +364,12 @@ async def test_a_field_given_twice_is_refused(client: McpClient, field: str) -> 
     lines = [*client.fields(headers).items(), (field, headers[field])]
     response = await client.http.post("/mcp/support", json=body, headers=lines)
     assert (response.status_code, error_of(response)["code"]) == (400, HEADER_MISMATCH)
+
+
+async def test_blanks_around_a_field_are_none_of_it(client: McpClient) -> None:
+    body, headers = client.request("tools/call", {"name": SEARCH.tool})
+    padded = {name: f" {value} \t" for name, value in headers.items()}
+    assert result_of(await client.send(body, padded))["isError"] is False
 
 
 async def test_an_encoded_name_is_decoded_before_it_is_compared(client: McpClient) -> None:
@@ -616,6 +627,8 @@ async def test_a_protected_resource_describes_itself(http: httpx.AsyncClient) ->
         "scopes_supported": ["tools:call"],
         "bearer_methods_supported": ["header"],
         "authorization_details_types_supported": ["delegation"],
+        "dpop_signing_alg_values_supported": ["ES256", "ES384", "EdDSA", "Ed25519", "RS256", "PS256"],
+        "dpop_bound_access_tokens_required": False,
     }
     api = (await http.get("/.well-known/oauth-protected-resource", headers={"Host": "evil.example"})).json()
     assert (api["resource"], api["authorization_servers"]) == (ISSUER, [ISSUER])
@@ -746,6 +759,67 @@ async def test_what_is_no_object_travels_in_one(client: McpClient, scene: Scene,
     result = result_of(await client.call(SEARCH.tool))
     assert result["structuredContent"] == {"result": value}
     assert json.loads(text_of(result)) == value
+
+
+@pytest.mark.parametrize("value", ["text", 5, None, [{"a": 1}]])
+async def test_a_structure_of_an_mcp_tool_that_is_no_object_travels_in_one_too(
+    any_client: McpClient, scene: Scene, value: JsonValue
+) -> None:
+    await speak_mcp(scene)
+    own: JsonObject = {"content": [{"type": "text", "text": "x"}], "structuredContent": value}
+    scene.tools.answer = UpstreamAnswer(outcome=Outcome.SUCCESS, result=own)
+    result = result_of(await any_client.call(SEARCH.tool))
+    assert (result["content"], result["structuredContent"]) == (own["content"], {"result": value})
+
+
+LACKING: JsonObject = {"sampling": {"tools": {}}, "elicitation": {"url": "https://evil.example"}, "secret-4111": {}}
+
+
+def lacking(required: JsonValue) -> UpstreamAnswer:
+    error: JsonObject = {"code": -32021, "message": "give me 4111", "data": {"requiredCapabilities": required}}
+    return UpstreamAnswer(outcome=Outcome.TOOL_ERROR, result={"error": error}, detail="the tool server refused")
+
+
+async def test_a_client_that_does_not_offer_what_the_tool_needs_is_told_what_that_is(
+    client: McpClient, scene: Scene
+) -> None:
+    await speak_mcp(scene)
+    scene.tools.answer = lacking(LACKING)
+    response = await client.call(SEARCH.tool)
+    assert (response.status_code, error_of(response)["code"]) == (400, -32021)
+    assert error_of(response)["data"]["requiredCapabilities"] == {"elicitation": {}, "sampling": {}}
+    assert (decision_of(response)["outcome"], decision_of(response)["costCents"]) == ("tool_error", 1)
+    assert "4111" not in response.text
+    assert "evil" not in response.text
+    declared: Json = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
+    response = await client.ask("tools/call", {"name": SEARCH.tool, "_meta": declared})
+    assert error_of(response)["data"]["requiredCapabilities"] == {"sampling": {}}
+
+
+@pytest.mark.parametrize("required", [{}, {"other": {}}, ["sampling"], None, "sampling"])
+async def test_a_tool_that_needs_nothing_that_a_client_could_offer_has_failed(
+    client: McpClient, scene: Scene, required: JsonValue
+) -> None:
+    await speak_mcp(scene)
+    scene.tools.answer = lacking(required)
+    assert result_of(await client.call(SEARCH.tool))["isError"] is True
+
+
+async def test_a_client_that_offers_what_nobody_may_use_sees_the_tool_fail(client: McpClient, scene: Scene) -> None:
+    await speak_mcp(scene)
+    scene.tools.answer = lacking({"sampling": {}})
+    declared: Json = {"io.modelcontextprotocol/clientCapabilities": {"sampling": {}}}
+    response = await client.ask("tools/call", {"name": SEARCH.tool, "_meta": declared})
+    assert result_of(response)["isError"] is True
+
+
+async def test_before_there_were_capabilities_of_requests_the_tool_has_just_failed(
+    http: httpx.AsyncClient, scene: Scene, token: str
+) -> None:
+    await speak_mcp(scene)
+    scene.tools.answer = lacking(LACKING)
+    for revision in HANDSHAKES:
+        assert result_of(await McpClient(http, token, revision).call(SEARCH.tool))["isError"] is True
 
 
 async def test_a_call_needs_no_arguments(client: McpClient, scene: Scene) -> None:
@@ -920,6 +994,139 @@ async def test_a_store_that_is_away_decides_nothing(any_client: McpClient, scene
     assert not scene.tools.requests
 
 
+# --- nothing but tools ------------------------------------------------------------------------------------
+
+NOT_TOOLS = (
+    *("resources/list", "resources/read", "resources/templates/list", "resources/subscribe", "resources/unsubscribe"),
+    *("prompts/list", "prompts/get", "completion/complete", "logging/setLevel", "subscriptions/listen"),
+    *("tasks/get", "tasks/list", "tasks/result", "tasks/cancel", "tasks/update"),
+    *("sampling/createMessage", "elicitation/create", "roots/list"),
+)
+
+
+@pytest.mark.parametrize("method", NOT_TOOLS)
+async def test_what_no_grant_names_is_an_unknown_method(any_client: McpClient, scene: Scene, method: str) -> None:
+    name = {"resources/read": "uri", "prompts/get": "name"}.get(method)
+    await any_client.ask("tools/list")
+    body, headers = any_client.request(method, {} if name is None else {name: "x"})
+    if any_client.revision == STATELESS and name is not None:
+        headers["Mcp-Name"] = "x"
+    response = await any_client.send(body, headers)
+    status = 404 if any_client.revision == STATELESS else 200
+    assert (response.status_code, error_of(response)["code"]) == (status, NO_METHOD)
+    assert not scene.tools.requests
+
+
+async def test_no_capability_tells_of_anything_but_tools(client: McpClient, old_client: McpClient) -> None:
+    greeted = result_of(await old_client.initialize())["capabilities"]
+    assert greeted == {"tools": {}}, "and their list changes without a word"
+    # The second is no method's, but what a call may ask for with its own `_meta`.
+    assert result_of(await client.ask("server/discover"))["capabilities"] == {"tools": {}, "logging": {}}
+
+
+# --- who may not be here is told that first ---------------------------------------------------------------
+
+
+async def dead(scene: Scene) -> None:
+    scene.clock.now += timedelta(hours=1)
+
+
+async def closed(scene: Scene) -> None:
+    async with scene.world.store.write() as tx:
+        grants = {record["grantId"] for record in await scene.records() if "grantId" in record}
+        for grant in grants:
+            await tx.grants.close(ACME, GrantId(str(grant)), reason="closed", at=scene.clock.now)
+        await tx.commit()
+
+
+WRONG: dict[str, tuple[object, dict[str, str]]] = {
+    "no JSON": (b"{", {}),
+    "a batch": ([PING], {}),
+    "no message": ({"jsonrpc": "2.0"}, {}),
+    "an unknown member": (PING | {"x": 1}, {}),
+    "params by position": (PING | {"params": []}, {}),
+    "another type": (PING, {"Content-Type": "text/plain"}),
+    "nothing acceptable": (PING, {"Accept": "text/html"}),
+    "too large": (b'{"jsonrpc": "2.0", "id": "' + b"x" * 300_000 + b'"}', {}),
+    "no session": (PING, {}),
+    "another session": (PING, {"Mcp-Session-Id": "2025-11-25.a.b.c"}),
+    "a revision of nobody": (PING, {"MCP-Protocol-Version": "1999-01-01"}),
+    "a call without a session": (PING | {"method": "tools/call", "params": {"name": SEARCH.tool}}, {}),
+    "a call in another session": (
+        PING | {"method": "tools/call", "params": {"name": SEARCH.tool}},
+        {"Mcp-Session-Id": "x", "MCP-Protocol-Version": "2025-06-18"},
+    ),
+    "a call whose fields are missing": (
+        PING | {"method": "tools/call", "params": {"name": SEARCH.tool, "_meta": meta()}},
+        {},
+    ),
+    "a call whose fields are others": (
+        PING | {"method": "tools/call", "params": {"name": SEARCH.tool, "_meta": meta()}},
+        {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/list"},
+    ),
+    "a call without a name": (
+        PING | {"method": "tools/call", "params": {"_meta": meta()}},
+        {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call"},
+    ),
+    "a call with a token that is none": (
+        PING | {"method": "tools/call", "params": {"name": SEARCH.tool, "_meta": meta(progressToken=[])}},
+        {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "tools/call", "Mcp-Name": SEARCH.tool},
+    ),
+    "a method of nobody": (
+        PING | {"method": "nope", "params": {"_meta": meta()}},
+        {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "nope"},
+    ),
+    "a notification without a session": ({"jsonrpc": "2.0", "method": "notifications/cancelled"}, {}),
+    "a call without an id": ({"jsonrpc": "2.0", "method": "tools/call", "params": {"_meta": meta()}}, {}),
+}
+
+
+async def send(client: McpClient, what: str) -> httpx.Response:
+    body, headers = WRONG[what]
+    return await (client.send_bytes(body, headers) if isinstance(body, bytes) else client.send(body, headers))
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_message_that_is_wrong_is_refused_for_that_while_its_token_is_good(
+    client: McpClient, what: str
+) -> None:
+    response = await send(client, what)
+    assert response.status_code in {400, 404, 406, 413, 415}, response.text
+
+
+@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("end", [dead, closed])
+async def test_whoever_presents_a_dead_token_is_told_so_whatever_else_is_wrong(
+    client: McpClient, scene: Scene, what: str, end: Callable[[Scene], Awaitable[None]]
+) -> None:
+    await end(scene)
+    response = await send(client, what)
+    assert response.status_code == 401, response.text
+    challenged = challenge_in(response)
+    assert 'error="invalid_token"' in challenged
+    assert f'resource_metadata="{METADATA}"' in challenged
+    assert 'scope="tools:call"' in challenged
+    assert not scene.tools.requests
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_token_for_another_tool_server_is_refused_before_anything_else(
+    http: httpx.AsyncClient, token: str, what: str
+) -> None:
+    response = await send(McpClient(http, token, server="billing"), what)
+    assert (response.status_code, decision_of(response)["reason"]) == (401, "audience_mismatch")
+
+
+@pytest.mark.parametrize("token", [None, "garbage"])
+@pytest.mark.parametrize("what", WRONG)
+async def test_whoever_proves_nothing_is_told_nothing_else(
+    http: httpx.AsyncClient, token: str | None, what: str
+) -> None:
+    response = await send(McpClient(http, token), what)
+    assert response.status_code == 401
+    assert f'resource_metadata="{METADATA}"' in challenge_in(response)
+
+
 # --- refusals ---------------------------------------------------------------------------------------------
 
 
@@ -939,7 +1146,7 @@ async def test_every_reason_has_its_look(
     match row.mcp:
         case OverMcp.STATUS:
             assert (response.status_code, error_of(response)["code"]) == (row.status, INVALID_REQUEST)
-            assert f'error="{row.bearer}"' in challenge_in(response)
+            assert f'error="{row.challenge}"' in challenge_in(response)
         case OverMcp.UNKNOWN_TOOL:
             assert error_of(response)["code"] == INVALID_PARAMS
             assert error_of(response)["message"] == "Unknown tool"
@@ -955,6 +1162,8 @@ def test_what_a_model_could_mend_is_a_result_and_what_it_could_not_a_status() ->
     assert by_look[OverMcp.UNKNOWN_TOOL] == {Reason.TOOL_NOT_ALLOWED}
     assert by_look[OverMcp.STATUS] == {
         Reason.TOKEN_INVALID,
+        Reason.PROOF_INVALID,
+        Reason.PROOF_NONCE_NEEDED,
         Reason.TOKEN_EXPIRED,
         Reason.AUDIENCE_MISMATCH,
         Reason.GRANT_REVOKED,

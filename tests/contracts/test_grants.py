@@ -9,7 +9,7 @@ import pytest
 from app.core.budget import Amount, Budget
 from app.core.decision import Account
 from app.core.grant import ClientId, Grant, GrantId, RunId, TenantId
-from app.ports import AlreadyExists, GrantFilter, Store, StoredGrant
+from app.ports import NO_CALL_LEFT, AlreadyExists, GrantFilter, Store, StoredGrant
 from tests.contracts.examples import (
     CHILD,
     GRANDCHILD,
@@ -180,6 +180,40 @@ async def test_a_tree_is_counted_whole_and_closed_grants_too(store: Store) -> No
         new = a_child(CHILD, grant_id=GrantId("gr_new"), child_run_id=RunId("run_new"))
         await tx.grants.add(new, "signed", lineage_of(ROOT, CHILD, new), claims_run=True)
         assert await tx.grants.tree_size(ACME, ROOT.grant_id) == 5
+
+
+async def test_only_those_that_live_at_a_time_are_counted_where_one_is_given(store: Store) -> None:
+    brief = a_child(ROOT, grant_id=GrantId("gr_z"), child_run_id=RunId("run_z"), expires_at=NOW + timedelta(minutes=1))
+    await add_chain(store, ROOT, CHILD, GRANDCHILD)
+    await add_below(store, (ROOT,), SIBLING, brief)
+    await close(store, SIBLING.grant_id)
+    at = NOW + timedelta(minutes=1)
+    async with store.read() as tx:
+        for moment, children, size in (
+            (None, 3, 5),
+            (at - timedelta(microseconds=1), 2, 4),
+            (at, 1, 3),
+            (ROOT.expires_at, 0, 0),
+        ):
+            assert await tx.grants.children(ACME, ROOT.grant_id, moment) == children
+            assert await tx.grants.tree_size(ACME, ROOT.grant_id, moment) == size
+        assert await tx.grants.children(OTHER_TENANT, ROOT.grant_id, NOW) == 0
+
+
+async def test_closing_leaves_what_has_long_been_dead_as_it_is(store: Store) -> None:
+    """Not what has just expired, since a call that began before may still run."""
+    just = a_child(ROOT, grant_id=GrantId("gr_just"), child_run_id=RunId("run_just"))
+    just = replace(just, expires_at=NOW - NO_CALL_LEFT + timedelta(microseconds=1))
+    long_ago = a_child(ROOT, grant_id=GrantId("gr_long"), child_run_id=RunId("run_long"), expires_at=NOW - NO_CALL_LEFT)
+    below = a_child(long_ago, grant_id=GrantId("gr_long_b"))
+    await add_chain(store, ROOT, CHILD)
+    await add_below(store, (ROOT,), just, long_ago)
+    await add_below(store, (ROOT, long_ago), below)
+    closed = await close(store, ROOT.grant_id)
+    assert closed[0] == ROOT.grant_id
+    assert sorted(closed) == sorted([ROOT.grant_id, CHILD.grant_id, just.grant_id])
+    assert (await account(store, long_ago.grant_id)).closed is None
+    assert await close(store, long_ago.grant_id) == (long_ago.grant_id,)
 
 
 async def test_pages_go_from_the_newest_to_the_oldest(store: Store) -> None:

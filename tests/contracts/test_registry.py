@@ -8,7 +8,7 @@ import pytest
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount
 from app.core.grant import ClientId, ServerName, TenantId, ToolName
-from app.core.registry import Client, Credential, Registration, Scope, Tenant, Tool, ToolServer, Window
+from app.core.registry import Client, Credential, Registration, Scope, Tenant, Tool, ToolServer, Window, Workload
 from app.ports import AlreadyExists, Store
 from tests.contracts.examples import CLIENT, SERVER, TENANT, TOOL, register
 from tests.samples import ACME, SEARCH, SUPPORT
@@ -233,3 +233,20 @@ async def test_what_a_call_names_in_vain_is_none(store: Store) -> None:
         found = await tx.registry.registration(ACME, [], SERVER.name, ToolName("unknown"))
         assert found == Registration(tenant=TENANT, clients={}, server=SERVER, tool=None)
         assert await tx.registry.registration(TenantId("x"), [], SERVER.name, TOOL.name) == nothing
+
+
+async def test_the_clients_of_a_workload_are_those_of_the_tenant_that_have_exactly_it(store: Store) -> None:
+    agent = Workload(issuer="mesh", subject='spiffe://x/"agent"')
+    own = replace(CLIENT, client_id=ClientId("b"), workload=agent)
+    twin = replace(own, client_id=ClientId("a"), active=False)
+    others = (
+        replace(own, client_id=ClientId("c"), workload=replace(agent, issuer="another")),
+        replace(own, client_id=ClientId("d"), workload=replace(agent, subject="spiffe://x/")),
+        replace(own, client_id=ClientId("e"), workload=None, jwks={"workload": {"issuer": "mesh", "subject": "s"}}),
+        replace(own, client_id=ClientId("f"), tenant_id=OTHER.tenant_id),
+    )
+    await put(store, TENANT, OTHER, own, twin, *others)
+    async with store.read() as tx:
+        assert await tx.registry.clients_of(ACME, agent) == (twin, own)
+        assert await tx.registry.clients_of(ACME, Workload(issuer="mesh", subject="s")) == ()
+        assert await tx.registry.clients_of(OTHER.tenant_id, agent) == (others[3],)

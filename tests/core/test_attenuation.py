@@ -578,3 +578,108 @@ def test_a_thing_is_within_reach_as_it_is_on_record_at_its_own_server() -> None:
             resources={server: record},
         )
         assert (result.pointer if isinstance(result, Refusal) else None) == pointer
+
+
+# --- standing grants, proven subjects, keys -----------------------------------------------------------------
+
+
+STANDING: Final = a_grant(standing=True, may_redelegate=False, max_depth=0)
+
+
+def test_a_standing_grants_client_opens_runs_without_redelegating() -> None:
+    child = derived(a_chain(STANDING), Wish(), as_grant=False)
+    assert isinstance(child, Grant)
+    assert (child.depth, child.child_run_id, child.parent_run_id) == (0, "run_new", STANDING.child_run_id)
+    assert not child.standing
+
+
+def test_to_hand_a_standing_grant_on_is_redelegation_as_ever() -> None:
+    chain = a_chain(STANDING)
+    assert refused(derived(chain, Wish(), as_grant=True)) == ("/mayRedelegate", Reason.REDELEGATION_DENIED)
+    other = derived(chain, Wish(), as_grant=False, birth=a_birth(actor="other"))
+    assert refused(other) == ("/mayRedelegate", Reason.REDELEGATION_DENIED)
+
+
+def test_below_a_standing_grants_child_a_new_run_is_redelegation_again() -> None:
+    child = derived(a_chain(STANDING), Wish(), as_grant=False)
+    assert isinstance(child, Grant)
+    again = derived(a_chain(STANDING, child), Wish(), as_grant=False, birth=a_birth(child_run_id=RunId("run_2")))
+    assert refused(again) == ("/mayRedelegate", Reason.REDELEGATION_DENIED)
+
+
+def test_a_proven_subject_is_the_childs_of_a_standing_grant_and_of_no_other() -> None:
+    proven = a_birth(subject="okta#alice")
+    child = derived(a_chain(STANDING), Wish(), as_grant=False, birth=proven)
+    assert isinstance(child, Grant)
+    assert child.subject == "okta#alice"
+    below = derived(a_chain(STANDING, child), Wish(), as_grant=False, birth=replace(proven, subject="okta#eve"))
+    assert refused(below) == ("/subject", Reason.NOT_NARROWER)
+    ordinary = a_chain(a_grant())
+    assert refused(derived(ordinary, Wish(), birth=proven)) == ("/subject", Reason.NOT_NARROWER)
+    inherited = derived(a_chain(STANDING, child), Wish(), as_grant=False, birth=same(a_chain(STANDING, child)))
+    assert isinstance(inherited, Grant)
+    assert inherited.subject == "okta#alice"
+
+
+def test_a_childs_budget_is_what_is_left_of_the_standing_grants() -> None:
+    left = Amount(tool_calls=2, spend_ucents=20)
+    child = derived(a_chain(STANDING), Wish(), left=left, as_grant=False)
+    assert isinstance(child, Grant)
+    assert child.limit == left
+    more = derived(a_chain(STANDING), Wish(tool_calls=3), left=left, as_grant=False)
+    assert refused(more) == ("/maxToolCalls", Reason.NOT_NARROWER)
+
+
+def test_what_is_bound_to_a_key_never_comes_loose() -> None:
+    bound = a_chain(a_grant(key_thumbprint="parent's"))
+    for given_key, found in ((None, "parent's"), ("child's", "child's")):
+        child = derived(bound, Wish(), birth=a_birth(key_thumbprint=given_key))
+        assert isinstance(child, Grant)
+        assert child.key_thumbprint == found
+    free = derived(a_chain(a_grant()), Wish(), birth=a_birth(key_thumbprint="child's"))
+    assert isinstance(free, Grant)
+    assert free.key_thumbprint == "child's"
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_a_root_is_standing_only_where_that_is_said(standing: bool) -> None:
+    root = mint(
+        a_wish(),
+        a_ceiling(),
+        a_birth(key_thumbprint="k"),
+        tenant_id=ACME,
+        subject="planner",
+        parent_run_id=None,
+        policy_version="v0",
+        lifetime=timedelta(minutes=10),
+        standing=standing,
+    )
+    assert isinstance(root, Grant)
+    assert (root.standing, root.key_thumbprint) == (standing, "k")
+    assert not minted_without_saying().standing
+
+
+def minted_without_saying() -> Grant:
+    root = minted(a_wish())
+    assert isinstance(root, Grant)
+    return root
+
+
+def test_a_proven_subject_needs_no_place_in_the_ceiling_and_excuses_nothing_else() -> None:
+    def proven(wish: Wish) -> Grant | Refusal:
+        return mint(
+            wish,
+            a_ceiling(),
+            a_birth(subject="okta#alice"),
+            tenant_id=ACME,
+            subject="planner",
+            parent_run_id=None,
+            policy_version="v0",
+            lifetime=timedelta(minutes=10),
+        )
+
+    root = proven(a_wish())
+    assert isinstance(root, Grant)
+    assert root.subject == "okta#alice"
+    assert refused(minted(a_wish(), subject="okta#alice")) == ("/subject", Reason.NOT_NARROWER)
+    assert refused(proven(a_wish(tool_calls=101))) == ("/maxToolCalls", Reason.NOT_NARROWER)

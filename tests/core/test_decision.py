@@ -16,6 +16,8 @@ from app.core.decision import (
     Account,
     Allow,
     Deny,
+    Facts,
+    Offer,
     at_most,
     budget_of,
     dead_link,
@@ -89,7 +91,9 @@ def test_each_rule_of_a_grant_refuses_alone(changes: dict[str, object], reason: 
         ({"disabled": True}, Reason.GRANT_REVOKED),
         ({"credential_expired": True}, Reason.TOKEN_EXPIRED),
         ({"credential_server": BILLING.server}, Reason.AUDIENCE_MISMATCH),
-        ({"schema_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, Reason.ARGUMENT_INVALID),
+        ({"argument_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, Reason.ARGUMENT_INVALID),
+        ({"offer": Offer.CHANGED}, Reason.TOOL_CHANGED),
+        ({"offer": Offer.UNKNOWN}, Reason.TOOL_SERVER_UNAVAILABLE),
     ],
 )
 def test_each_fact_refuses_alone(changes: dict[str, object], reason: Reason) -> None:
@@ -236,6 +240,25 @@ def test_the_reason_of_highest_precedence_is_answered() -> None:
     assert reason_of(verdict) is Reason.GRANT_EXPIRED
 
 
+def test_a_changed_tool_is_told_before_what_is_wrong_with_the_call_and_an_unasked_tool_server_after() -> None:
+    chain = a_chain(a_grant(limit=Amount()))
+    call, accounts = a_call({"customerId": "c_43"}), accounts_of(chain)
+    assert reason_of(decide(chain, call, accounts, facts(offer=Offer.CHANGED), NOW)) is Reason.TOOL_CHANGED
+    assert reason_of(decide(chain, call, accounts, facts(offer=Offer.UNKNOWN), NOW)) is Reason.RESOURCE_OUT_OF_SCOPE
+    verdict = decide(chain, a_call(), accounts, facts(offer=Offer.UNKNOWN, active_policy="v1"), NOW)
+    assert reason_of(verdict) is Reason.BUDGET_EXCEEDED
+    unknown = decide(a_chain(a_grant()), a_call(), accounts_of(chain), facts(offer=Offer.UNKNOWN, price=None), NOW)
+    assert reason_of(unknown) is Reason.TOOL_NOT_ALLOWED
+
+
+def test_no_reason_of_a_call_comes_after_that_of_a_tool_server_that_was_not_asked() -> None:
+    assert max(Reason, key=lambda reason: reason.precedence) is Reason.TOOL_SERVER_UNAVAILABLE
+
+
+def test_what_a_tool_server_offers_is_unknown_unless_it_was_looked_up() -> None:
+    assert Facts(price=None).offer is Offer.UNKNOWN
+
+
 def test_a_tool_that_does_not_exist_is_refused_in_the_words_of_one_not_granted() -> None:
     chain = a_chain(a_grant())
     missing = decide(
@@ -342,7 +365,7 @@ def test_of_two_links_with_the_same_objection_the_one_nearer_to_the_root_is_name
     [
         ({"price": None}, (Reason.TOOL_NOT_ALLOWED, None, None)),
         ({"disabled": True}, (Reason.GRANT_REVOKED, None, None)),
-        ({"schema_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, (Reason.ARGUMENT_INVALID, None, "/x")),
+        ({"argument_objection": Objection("/x", Reason.ARGUMENT_INVALID, "no")}, (Reason.ARGUMENT_INVALID, None, "/x")),
         ({"active_policy": "v1"}, (Reason.POLICY_DENIED, None, None)),
     ],
 )
@@ -391,6 +414,10 @@ WIDER: Final[list[tuple[dict[str, object], dict[str, object], Reason, str]]] = [
     ({}, {"tools": {SEARCH: rule(WIDE_SEARCH)}}, Reason.NOT_NARROWER, "/limit"),
     ({"audience": BOTH}, {"tools": {REFUND: rule({})}}, Reason.NOT_NARROWER, "/allowedTools"),
     ({"projections": {SEARCH: FEWER}}, {"projections": {SEARCH: SOME}}, Reason.NOT_NARROWER, "/resultProjection"),
+    ({}, {"standing": True}, Reason.NOT_NARROWER, "/standing"),
+    ({"standing": True}, {"standing": True}, Reason.NOT_NARROWER, "/standing"),
+    ({"key_thumbprint": "k"}, {"key_thumbprint": None}, Reason.NOT_NARROWER, "/cnf"),
+    ({"standing": True}, {"standing": False, "depth": 0, "actor": "x"}, Reason.REDELEGATION_DENIED, "/depth"),
 ]
 
 
@@ -408,6 +435,23 @@ def test_a_child_exactly_as_wide_as_its_parent_is_within_it() -> None:
     parent = a_grant(projections={SEARCH: SOME}, max_depth=1)
     for child in (a_child(parent), a_child(parent, depth=0, **SAME_RUN), a_child(parent, may_redelegate=False)):
         assert [*widenings(child, parent, ground_of=lambda _: Ground())] == []
+
+
+def test_the_child_of_a_standing_grant_is_for_whomever_was_proven_in_a_run_of_its_own() -> None:
+    parent = a_grant(standing=True, may_redelegate=False, max_depth=0)
+    same = {"standing": False, "may_redelegate": False, "depth": 0}
+    for changes in ({}, {"subject": "okta#alice"}, {"key_thumbprint": "k"}, SAME_RUN):
+        child = a_child(parent, **{**same, **changes})
+        assert [*widenings(child, parent, ground_of=lambda _: Ground())] == []
+        below = a_child(child, depth=0, child_run_id=child.child_run_id)
+        assert [*widenings(below, child, ground_of=lambda _: Ground())] == []
+        (fault,) = widenings(replace(below, subject="okta#eve"), child, ground_of=lambda _: Ground())
+        assert is_refused(fault) == (Reason.NOT_NARROWER, below.grant_id, "/subject")
+
+
+def test_what_is_bound_to_a_key_may_be_bound_to_another_one_below() -> None:
+    parent = a_grant(key_thumbprint="k")
+    assert [*widenings(a_child(parent, key_thumbprint="child's"), parent, ground_of=lambda _: Ground())] == []
 
 
 def test_only_the_tool_that_is_called_is_proven_again_at_a_call() -> None:

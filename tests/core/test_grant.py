@@ -10,6 +10,7 @@ from app.core.grant import (
     Grant,
     GrantId,
     GrantInvalid,
+    RunId,
     TenantId,
     ToolName,
     ToolRef,
@@ -26,6 +27,8 @@ SAMPLES = [
     a_child(a_grant()),
     a_grant(audience=(SUPPORT, BILLING), tools={SEARCH: rule({}), REFUND: rule({"*": {"any": True}})}),
     a_grant(audience=(), tools={}, may_redelegate=False),
+    a_grant(standing=True),
+    a_child(a_grant(standing=True), key_thumbprint="k" * 43),
 ]
 
 
@@ -54,6 +57,43 @@ def test_a_member_of_another_type_is_no_grant(member: str, value: object) -> Non
 
 def test_only_true_may_redelegate() -> None:
     assert not parse_grant({**render_grant(a_grant()), "mayRedelegate": 1}).may_redelegate
+
+
+def test_only_true_is_standing_and_what_is_neither_standing_nor_bound_does_not_say_so() -> None:
+    document = render_grant(a_grant())
+    assert not document.keys() & {"standing", "cnf"}
+    assert render_grant(a_grant(standing=True, key_thumbprint="k" * 43)) == {
+        **document,
+        "standing": True,
+        "cnf": {"jkt": "k" * 43},
+    }
+    for value in (1, "true", None, [True]):
+        assert not parse_grant({**document, "standing": value}).standing  # type: ignore[dict-item]  # wrong on purpose
+
+
+@pytest.mark.parametrize("cnf", [None, "k", {}, {"jkt": None}, {"jkt": 7}, ["jkt"]])
+def test_a_grant_that_seems_bound_to_a_key_is_never_read_as_one_that_is_not(cnf: object) -> None:
+    with pytest.raises(GrantInvalid):
+        parse_grant({**render_grant(a_grant()), "cnf": cnf})  # type: ignore[dict-item]  # likewise
+
+
+@pytest.mark.parametrize(
+    "standing, actor, run, is_redelegation",
+    [
+        (False, "planner", "run_root", False),
+        (False, "planner", "run_new", True),
+        (False, "other", "run_root", True),
+        (True, "planner", "run_root", False),
+        (True, "planner", "run_new", False),
+        (True, "other", "run_root", True),
+        (True, "other", "run_new", True),
+    ],
+)
+def test_a_grant_is_handed_on_to_another_actor_and_unless_it_is_standing_to_another_run(
+    standing: bool, actor: str, run: str, is_redelegation: bool
+) -> None:
+    grant = a_grant(standing=standing, actor="planner", child_run_id=RunId("run_root"))
+    assert grant.hands_on_to(actor, RunId(run)) is is_redelegation
 
 
 def test_several_tool_servers_need_their_names_before_the_tools() -> None:
@@ -100,6 +140,20 @@ def test_a_chain_starts_at_a_root_and_has_a_bounded_length() -> None:
         grants.append(a_child(grants[-1], grant_id=GrantId(f"gr_{len(grants)}")))
     with pytest.raises(ChainBroken):
         a_chain(*grants)
+
+
+def test_act_says_every_link_of_a_long_chain_the_standing_grants_run_first() -> None:
+    """Complete and nested: of each link who acted, in which run, and for whom (RFC 8693 §4.1)."""
+    links = [a_grant(actor="owner", standing=True)]
+    for number in range(5):
+        grant_id = GrantId(f"gr_{number}")
+        links.append(a_child(links[-1], grant_id=grant_id, actor=f"agent{number}", subject="okta#alice"))
+    found, act = [], a_chain(*links).actors
+    while act:
+        assert act.keys() <= {"sub", "run", "act"}
+        found.append((act["sub"], act["run"]))
+        act = act.get("act", {})  # type: ignore[assignment]  # an object, as every link of it
+    assert found == [(link.actor, link.child_run_id) for link in reversed(links)]
 
 
 def test_act_nests_the_history_and_joins_an_actor_that_stays() -> None:

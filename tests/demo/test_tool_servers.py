@@ -180,7 +180,7 @@ async def test_the_support_server_trusts_the_gateways_credential_alone(upstream:
                 answer = await search(upstream, server, arguments, headers)
                 assert answer == UpstreamAnswer(
                     outcome=Outcome.UNSENT,
-                    detail="the tool server opened no session: the tool answered HTTP 401",
+                    detail="the tool server did not say what it speaks: the tool answered HTTP 401",
                 ), headers
             assert len(cases(await search(upstream, server, arguments, signed()))) == 4
 

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import pytest
 
+from app.adapters.dpop import DpopProofs
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
 from app.adapters.memory import MemoryStore
+from app.adapters.outside_tokens import OutsideJwts
 from app.adapters.vault import AesVault
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
@@ -72,7 +74,7 @@ from app.usecases.register_tool_server import (
 from app.usecases.tool_credential import credential_headers
 from app.usecases.world import Caller, Rules, World
 from tests.samples import ACME, NOW
-from tests.usecases.worlds import Policies
+from tests.usecases.worlds import Policies, nothing_published
 
 T = TypeVar("T")
 
@@ -137,11 +139,13 @@ async def world(upstream: OfferingUpstream) -> World:
     keys = KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open)
     made = World(
         store=MemoryStore(),
-        signer=JoseSigner(issuer=ISSUER, keys=keys),
+        signer=JoseSigner(issuer=ISSUER, keys=keys, clock=lambda: NOW),
         vault=vault,
         upstream=upstream,
         schemas=RustSchemaValidator(),
         policies=Policies(),
+        outsiders=OutsideJwts(fetch=nothing_published),
+        proofs=DpopProofs(),
         clock=lambda: NOW,
         new_id=new_id,
         rules=Rules(issuer=ISSUER),

@@ -7,9 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from app.adapters.dpop import DpopProofs
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
+from app.adapters.outside_tokens import OutsideJwts
 from app.adapters.upstream import ToolUpstream
 from app.adapters.vault import AesVault
 from app.core.attenuation import Ceiling
@@ -41,7 +43,7 @@ from tests.contracts.backends import (  # noqa: F401 - fixtures
     two_stores,
 )
 from tests.samples import ACME, NOW
-from tests.usecases.worlds import Policies
+from tests.usecases.worlds import Policies, nothing_published
 
 ISSUER = "https://subgrant.example"
 ROOT, WORKER = ClientId("root"), ClientId("worker")
@@ -56,11 +58,13 @@ def a_world(store: Store) -> World:
     keys = KeyRing.load((make_key("EdDSA", NOW, VAULT.seal),), VAULT.open)
     return World(
         store=store,
-        signer=JoseSigner(issuer=ISSUER, keys=keys),
+        signer=JoseSigner(issuer=ISSUER, keys=keys, clock=lambda: NOW),
         vault=VAULT,
         upstream=ToolUpstream(),
         schemas=RustSchemaValidator(),
         policies=Policies(),
+        outsiders=OutsideJwts(fetch=nothing_published),
+        proofs=DpopProofs(),
         clock=lambda: NOW,
         new_id=new_id,
         rules=Rules(issuer=ISSUER),

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 import pytest
 
+from app.adapters.dpop import DpopProofs
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
 from app.adapters.memory import MemoryStore
+from app.adapters.outside_tokens import OutsideJwts
 from app.adapters.upstream import ToolUpstream
 from app.adapters.vault import AesVault
 from app.core.grant import ClientId, GrantId, ServerName, TenantId
@@ -58,6 +60,7 @@ from tests.contracts.backends import (  # noqa: F401 - fixtures
     two_stores,
 )
 from tests.samples import ACME, NOW
+from tests.usecases.worlds import nothing_published
 
 T = TypeVar("T")
 
@@ -87,11 +90,15 @@ async def a_world(store: Store) -> World:
     vault = AesVault(b"k" * 32)
     return World(
         store=store,
-        signer=JoseSigner(issuer=ISSUER, keys=KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open)),
+        signer=JoseSigner(
+            issuer=ISSUER, keys=KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open), clock=lambda: NOW
+        ),
         vault=vault,
         upstream=ToolUpstream(),
         schemas=RustSchemaValidator(),
         policies=NoPolicies(),
+        outsiders=OutsideJwts(fetch=nothing_published),
+        proofs=DpopProofs(),
         clock=lambda: NOW,
         new_id=new_id,
         rules=Rules(issuer=ISSUER, max_page_rows=100),

@@ -1,19 +1,22 @@
 """A world of real adapters around the memory store, with a tenant, an orchestrator and one tool in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from app.adapters.dpop import DpopProofs
 from app.adapters.ids import new_id
 from app.adapters.jose import JoseSigner, KeyRing, make_key
 from app.adapters.json_schema import RustSchemaValidator
 from app.adapters.memory import MemoryStore
+from app.adapters.outside_tokens import OutsideJwts
 from app.adapters.vault import AesVault
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
 from app.core.grant import ClientId, TenantId
 from app.core.registry import (
+    PLATFORM_TENANT,
     AuthMethod,
     Client,
     ClientKind,
@@ -36,6 +39,7 @@ from app.ports import (
     Outcome,
     PolicyAnswer,
     PolicyQuestion,
+    PublishedKeys,
     ResolveRequest,
     Store,
     StoreUnavailable,
@@ -54,6 +58,8 @@ from tests.samples import ACME, NOW, SEARCH, SUPPORT
 PLANNER = ClientId("planner")
 SECRET = "the tool server's own secret"
 ENDPOINT = "http://tools.internal:9000/support"
+OFFERED = DiscoveredTool(name=SEARCH.tool, description="search", input_schema={"type": "object"}, output_schema=None)
+"""The one tool, as its server describes it."""
 
 
 @dataclass
@@ -74,16 +80,25 @@ class Tools:
     requests: list[UpstreamRequest] = field(default_factory=list)
     record: Resources | None = None
     questions: list[ResolveRequest] = field(default_factory=list)
+    offers: Sequence[DiscoveredTool] | None = (OFFERED,)
+    listings: list[UpstreamRequest] = field(default_factory=list)
+    meanwhile: Callable[[UpstreamRequest], Awaitable[object]] | None = None
+    """What a tool does before it answers."""
 
     async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
         self.requests.append(request)
+        if self.meanwhile is not None:
+            await self.meanwhile(request)
         return self.answer
 
     def misfit(self, *_: object) -> None:
         return None
 
     async def discover(self, request: UpstreamRequest) -> tuple[DiscoveredTool, ...]:
-        return ()
+        self.listings.append(request)
+        if self.offers is None:
+            raise UpstreamFailed("the tool server did not answer")
+        return tuple(self.offers)
 
     async def resolve(self, request: ResolveRequest) -> Resources:
         self.questions.append(request)
@@ -108,6 +123,11 @@ class Policies:
     async def answer(self, text: str, question: PolicyQuestion) -> PolicyAnswer:
         self.questions.append(question)
         return self.answers[text]
+
+
+async def nothing_published(uri: str) -> PublishedKeys:
+    """A network in which nobody publishes keys."""
+    raise UpstreamFailed("nobody is there")
 
 
 class FailingStore:
@@ -179,7 +199,9 @@ async def a_scene(**rules: object) -> Scene:
     vault, clock, tools, store = AesVault(b"k" * 32), Clock(), Tools(), FailingStore(MemoryStore())
     policies = Policies()
     signer = JoseSigner(
-        issuer="https://subgrant.example", keys=KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open)
+        issuer="https://subgrant.example",
+        keys=KeyRing.load((make_key("EdDSA", NOW, vault.seal),), vault.open),
+        clock=clock,
     )
     world = World(
         store=store,
@@ -188,6 +210,8 @@ async def a_scene(**rules: object) -> Scene:
         upstream=tools,
         schemas=RustSchemaValidator(),
         policies=policies,
+        outsiders=OutsideJwts(fetch=nothing_published),
+        proofs=DpopProofs(),
         clock=clock,
         new_id=new_id,
         rules=replace(Rules(issuer="https://subgrant.example", settle_grace=timedelta(seconds=1)), **rules),  # type: ignore[arg-type]  # likewise
@@ -212,6 +236,7 @@ async def _populate(world: World, vault: AesVault) -> None:
     sealed = vault.seal(SECRET.encode(), credential_purpose(server))
     credential = Credential(type=CredentialType.HEADER, header="X-Key", sealed=sealed)
     async with world.store.write() as tx:
+        await tx.registry.add_tenant(Tenant(tenant_id=PLATFORM_TENANT, name="Platform"))
         await tx.registry.add_tenant(Tenant(tenant_id=ACME, name="Acme"))
         await tx.registry.add_client(_planner())
         await tx.registry.add_server(replace(server, credential=credential))

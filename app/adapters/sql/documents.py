@@ -8,9 +8,9 @@ read without it, since what is not known might restrict.
 import json
 from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from threading import Lock
@@ -98,14 +98,20 @@ def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401
     return {member.name: member.type for member in fields(kind)}
 
 
+_WRITTEN: Mapping[type, tuple[Callable[[Any], object], Callable[[Any], object]]] = {
+    timedelta: (lambda span: span // timedelta(microseconds=1), lambda count: timedelta(microseconds=count)),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    bytes: (lambda raw: b64encode(raw).decode(), b64decode),
+}
+"""How values are written and read that JSON has no kind for."""
+
+
 def _dumped(value: object) -> object:
     """A value as JSON; plain JSON (a tool's schema, say) stays what it is."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _dumped(getattr(value, name)) for name in _hints(type(value))}
-    if isinstance(value, timedelta):
-        return value // timedelta(microseconds=1)
-    if isinstance(value, bytes):
-        return b64encode(value).decode()
+    if type(value) in _WRITTEN:
+        return _WRITTEN[type(value)][0](value)
     if isinstance(value, frozenset | tuple):
         items = [_dumped(item) for item in value]
         return sorted(items) if isinstance(value, frozenset) else items  # type: ignore[type-var]
@@ -123,10 +129,9 @@ def _loaded(hint: Any, value: Any) -> Any:  # noqa: ANN401 - JSON on one side, a
     hint = _bare(hint)
     if value is None:
         return None
-    if hint is timedelta:
-        return timedelta(microseconds=value)
-    if hint is bytes:
-        return b64decode(value)
+    if hint in _WRITTEN:
+        # What comes from a column has been read already.
+        return value if isinstance(value, hint) else _WRITTEN[hint][1](value)
     if get_origin(hint) in (frozenset, tuple):
         item = get_args(hint)[0]
         return get_origin(hint)(_loaded(item, element) for element in value)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, insert, select, union, update
+from sqlalchemy import Connection, and_, bindparam, exists, func, insert, select, union, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.adapters.sql.columns import Moment
@@ -17,7 +17,7 @@ from app.adapters.sql.statements import AnyRow, AnySelect, insert_new, insert_ro
 from app.adapters.sql.tables import accounts, grant_viewers, grants, runs
 from app.adapters.sql.unit import Unit
 from app.core.grant import Grant, GrantId, RunId, TenantId
-from app.ports import AlreadyExists, GrantFilter, StoredGrant
+from app.ports import NO_CALL_LEFT, AlreadyExists, GrantFilter, StoredGrant
 
 SEPARATOR = "/"
 AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
@@ -41,11 +41,11 @@ class SqlGrants:
     ) -> tuple[StoredGrant, ...]:
         return await self._unit.run(_page, tenant_id, where, before, limit)
 
-    async def children(self, tenant_id: TenantId, grant_id: GrantId) -> int:
-        return await self._unit.run(_children, tenant_id, grant_id)
+    async def children(self, tenant_id: TenantId, grant_id: GrantId, live_at: datetime | None = None) -> int:
+        return await self._unit.run(_children, tenant_id, grant_id, live_at)
 
-    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId) -> int:
-        return await self._unit.run(_tree_size, tenant_id, root_grant_id)
+    async def tree_size(self, tenant_id: TenantId, root_grant_id: GrantId, live_at: datetime | None = None) -> int:
+        return await self._unit.run(_tree_size, tenant_id, root_grant_id, live_at)
 
     async def close(self, tenant_id: TenantId, grant_id: GrantId, *, reason: str, at: datetime) -> tuple[GrantId, ...]:
         return await self._unit.run(_close, tenant_id, grant_id, reason, at)
@@ -55,6 +55,9 @@ class SqlGrants:
 
     async def closed_among(self, grants: Sequence[tuple[TenantId, GrantId]]) -> frozenset[GrantId]:
         return await self._unit.run(_closed_among, tuple(grants))
+
+    async def resting_on(self, start: str, *, live_at: datetime, limit: int) -> int:
+        return await self._unit.run(_resting_on, start, live_at, limit)
 
 
 # --- adding -----------------------------------------------------------------------------------------------
@@ -210,27 +213,41 @@ def _page(
 _is_seen = and_(grant_viewers.c.tenant_id == grants.c.tenant_id, grant_viewers.c.grant_id == grants.c.grant_id)
 
 
-def _children(connection: Connection, tenant_id: TenantId, grant_id: GrantId) -> int:
-    return connection.execute(_COUNT_CHILDREN, {"tenant": tenant_id, "grant": grant_id}).scalar_one()
+def _children(connection: Connection, tenant_id: TenantId, grant_id: GrantId, live_at: datetime | None) -> int:
+    return _counted(connection, _COUNT_CHILDREN, {"tenant": tenant_id, "grant": grant_id}, live_at)
 
 
+def _counted(
+    connection: Connection, queries: tuple[AnySelect, AnySelect], asked: dict[str, str], live_at: datetime | None
+) -> int:
+    """The first query counts all, the second those that live."""
+    if live_at is None:
+        return int(connection.execute(queries[0], asked).scalar_one())
+    return int(connection.execute(queries[1], {**asked, "live_at": live_at}).scalar_one())
+
+
+def _counting(*which: ColumnElement[bool]) -> tuple[AnySelect, AnySelect]:
+    everything = select(func.count()).select_from(grants).where(grants.c.tenant_id == word("tenant"), *which)
+    is_alive = (accounts.c.closed.is_(None), grants.c.expires_at > bindparam("live_at", type_=Moment()))
+    return everything, everything.join(accounts, _OWN_ACCOUNT).where(*is_alive)
+
+
+_ITS_ROOT = select(grants.c.root_grant_id).where(
+    grants.c.tenant_id == word("tenant"), grants.c.grant_id == word("grant")
+)
+# Those that live are found by their tree, in the order of their expiry, past however many that are dead.
 _COUNT_CHILDREN = (
-    select(func.count())
-    .select_from(grants)
-    .where(grants.c.tenant_id == word("tenant"), grants.c.parent_grant_id == word("grant"))
+    _counting(grants.c.parent_grant_id == word("grant"))[0],
+    _counting(grants.c.parent_grant_id == word("grant"), grants.c.root_grant_id == _ITS_ROOT.scalar_subquery())[1],
 )
 
 
-def _tree_size(connection: Connection, tenant_id: TenantId, root_grant_id: GrantId) -> int:
-    return connection.execute(_COUNT_TREE, {"tenant": tenant_id, "root": root_grant_id}).scalar_one()
+def _tree_size(connection: Connection, tenant_id: TenantId, root_grant_id: GrantId, live_at: datetime | None) -> int:
+    return _counted(connection, _COUNT_TREE, {"tenant": tenant_id, "root": root_grant_id}, live_at)
 
 
-# Answered from the index alone.
-_COUNT_TREE = (
-    select(func.count())
-    .select_from(grants)
-    .where(grants.c.tenant_id == word("tenant"), grants.c.root_grant_id == word("root"))
-)
+# Answered from an index alone, and with it where only those count that live.
+_COUNT_TREE = _counting(grants.c.root_grant_id == word("root"))
 
 # --- closing ----------------------------------------------------------------------------------------------
 
@@ -246,11 +263,11 @@ def _close(
     own = connection.execute(_LOCK_OWN, {"tenant": tenant_id, "grant": grant_id}).first()
     if own is None:
         return ()
-    subtree = within(tenant_id, own)
+    may_call = (grants.c.grant_id == grant_id) | (grants.c.expires_at > at - NO_CALL_LEFT)
     open_below = (
         select(grants.c.grant_id)
         .join(accounts, _OWN_ACCOUNT)
-        .where(subtree, accounts.c.closed.is_(None))
+        .where(within(tenant_id, own), may_call, accounts.c.closed.is_(None))
         .order_by(accounts.c.lock_rank, accounts.c.account_id)
         .with_for_update(of=accounts)
     )
@@ -299,3 +316,23 @@ def _closed_among(connection: Connection, pairs: tuple[tuple[TenantId, GrantId],
 _CLOSED = select(accounts.c.account_id).where(
     accounts.c.tenant_id == word("tenant"), accounts.c.account_id.in_(words("ids")), accounts.c.closed.is_not(None)
 )
+
+
+# --- what rests on a key ----------------------------------------------------------------------------------
+
+
+def _resting_on(connection: Connection, start: str, live_at: datetime, limit: int) -> int:
+    link = grants.alias("link")
+    is_above = (link.c.path == grants.c.path) | (
+        (grants.c.path > link.c.path + SEPARATOR) & (grants.c.path < link.c.path + AFTER_SEPARATOR)
+    )
+    in_tree = (link.c.tenant_id == grants.c.tenant_id, link.c.root_grant_id == grants.c.root_grant_id)
+    starts_so = func.substr(link.c.signed, 1, len(start)) == start
+    resting = (
+        select(grants.c.grant_id)
+        .join(accounts, _OWN_ACCOUNT)
+        .where(accounts.c.closed.is_(None), grants.c.expires_at > live_at)
+        .where(exists().where(*in_tree, is_above, starts_so))
+        .limit(limit)
+    )
+    return int(connection.execute(select(func.count()).select_from(resting.subquery())).scalar_one())

@@ -3,16 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, literal, null, select, union, union_all
+from sqlalchemy import Column, Connection, Table, delete, literal, null, select, union, union_all
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from app.adapters.sql.columns import position_of
 from app.adapters.sql.documents import dump, load
 from app.adapters.sql.statements import AnyRow, AnySelect, Values, insert_new, insert_or_replace, word, words
-from app.adapters.sql.tables import clients, tenants, tool_servers, tools
+from app.adapters.sql.tables import clients, tenants, tool_servers, tools, trusted_issuers
 from app.adapters.sql.unit import Unit
 from app.core.grant import ClientId, ServerName, TenantId, ToolName
-from app.core.registry import Client, Registration, Tenant, Tool, ToolServer
+from app.core.registry import Client, Registration, Tenant, Tool, ToolServer, TrustedIssuer, Workload
 from app.ports import AlreadyExists
 
 
@@ -43,6 +44,9 @@ class SqlRegistry:
 
     async def clients(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[Client, ...]:
         return await self._unit.run(_clients, tenant_id, after, limit)
+
+    async def clients_of(self, tenant_id: TenantId, workload: Workload) -> tuple[Client, ...]:
+        return await self._unit.run(_clients_of, tenant_id, workload)
 
     async def add_server(self, server: ToolServer) -> None:
         await self._unit.run(_add_server, server)
@@ -76,6 +80,18 @@ class SqlRegistry:
 
     async def tools(self, tenant_id: TenantId, server: ServerName) -> tuple[Tool, ...]:
         return await self._unit.run(_tools, tenant_id, server)
+
+    async def put_issuer(self, issuer: TrustedIssuer) -> None:
+        await self._unit.run(_put_issuer, issuer)
+
+    async def issuer(self, tenant_id: TenantId, name: str) -> TrustedIssuer | None:
+        return await self._unit.run(_issuer, tenant_id, trusted_issuers.c.name, name)
+
+    async def issuer_of(self, tenant_id: TenantId, issuer: str) -> TrustedIssuer | None:
+        return await self._unit.run(_issuer, tenant_id, trusted_issuers.c.issuer, issuer)
+
+    async def issuers(self, tenant_id: TenantId, *, after: str | None, limit: int) -> tuple[TrustedIssuer, ...]:
+        return await self._unit.run(_issuers, tenant_id, after, limit)
 
     async def registration(
         self, tenant_id: TenantId, clients: Sequence[ClientId], server: ServerName, tool: ToolName
@@ -142,6 +158,14 @@ def _clients(connection: Connection, tenant_id: TenantId, after: str | None, lim
     if after is not None:
         query = query.where(clients.c.client_id > after)
     return tuple(_client_of(row) for row in connection.execute(query))
+
+
+def _clients_of(connection: Connection, tenant_id: TenantId, workload: Workload) -> tuple[Client, ...]:
+    # As documents spell it: few rows have that anywhere, and of those a client's own member decides.
+    spelled = f'"workload":{dump(workload)}'
+    query = select(clients).where(clients.c.tenant_id == tenant_id, position_of(clients.c.document, spelled) > 0)
+    found = map(_client_of, connection.execute(query.order_by(clients.c.client_id)))
+    return tuple(client for client in found if client.workload == workload)
 
 
 # --- tool servers -----------------------------------------------------------------------------------------
@@ -299,3 +323,39 @@ _REGISTRATION = union_all(
     _one_kind("tenant", tenants, "tenant_id", tenants.c.tenant_id == word("tenant")),
     _one_kind("client", clients, "client_id", clients.c.client_id.in_(words("clients"))),
 )
+
+
+# --- trusted issuers --------------------------------------------------------------------------------------
+
+_ISSUER_COLUMNS = ("tenant_id", "name", "issuer")
+
+
+def _issuer_of(row: AnyRow) -> TrustedIssuer:
+    columns = {column: getattr(row, column) for column in _ISSUER_COLUMNS}
+    return load(TrustedIssuer, row.document, **columns)
+
+
+def _put_issuer(connection: Connection, issuer: TrustedIssuer) -> None:
+    columns = {column: getattr(issuer, column) for column in _ISSUER_COLUMNS}
+    row = {**columns, "document": dump(issuer, without=_ISSUER_COLUMNS)}
+    try:
+        with connection.begin_nested():
+            insert_or_replace(connection, trusted_issuers, row)
+    except IntegrityError:
+        other = _issuer(connection, issuer.tenant_id, trusted_issuers.c.issuer, issuer.issuer)
+        if other is None:
+            raise
+        raise AlreadyExists("issuer") from None
+
+
+def _issuer(connection: Connection, tenant_id: TenantId, column: Column[str], value: str) -> TrustedIssuer | None:
+    own = (trusted_issuers.c.tenant_id == tenant_id, column == value)
+    row = connection.execute(select(trusted_issuers).where(*own)).first()
+    return None if row is None else _issuer_of(row)
+
+
+def _issuers(connection: Connection, tenant_id: TenantId, after: str | None, limit: int) -> tuple[TrustedIssuer, ...]:
+    query = select(trusted_issuers).where(trusted_issuers.c.tenant_id == tenant_id).order_by(trusted_issuers.c.name)
+    if after is not None:
+        query = query.where(trusted_issuers.c.name > after)
+    return tuple(_issuer_of(row) for row in connection.execute(query.limit(limit)))

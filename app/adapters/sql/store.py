@@ -18,6 +18,7 @@ from app.adapters.sql.ledger import SqlLedger
 from app.adapters.sql.policies import SqlPolicies
 from app.adapters.sql.postgres import PostgresDatabase, postgres_engine
 from app.adapters.sql.registry import SqlRegistry
+from app.adapters.sql.spent import SqlSpentTokens
 from app.adapters.sql.sqlite import SqliteDatabase, sqlite_path
 from app.adapters.sql.tables import SCHEMA_REVISION
 from app.adapters.sql.unit import Database, Unit
@@ -29,6 +30,7 @@ from app.ports import (
     Ledger,
     PolicyStore,
     Registry,
+    SpentTokens,
     StoreUnavailable,
     Transaction,
 )
@@ -47,6 +49,7 @@ class SqlTransaction:
         self.registry: Registry = SqlRegistry(unit)
         self.directory: Directory = SqlDirectory(unit)
         self.policies: PolicyStore = SqlPolicies(unit)
+        self.spent: SpentTokens = SqlSpentTokens(unit)
         self.keys: KeyStore = SqlKeys(unit)
 
     async def commit(self) -> None:

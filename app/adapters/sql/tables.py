@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from app.adapters.sql.columns import Moment, Word
 
-SCHEMA_REVISION = "0002"
+SCHEMA_REVISION = "0003"
 """The migration that builds these tables: what a worker needs to find."""
 
 ROUTING_TABLES = frozenset({"tenants", "clients", "signing_keys"})
@@ -83,8 +83,35 @@ signing_keys = Table(
     _required("public_jwk"),
     Column("sealed_private", LargeBinary, nullable=False),
     Column("created_at", Moment, nullable=False),
+    Column("signs_from", Moment, nullable=False),
     Column("retired_at", Moment, nullable=True),
     PrimaryKeyConstraint("kid"),
+)
+
+trusted_issuers = Table(
+    "trusted_issuers",
+    metadata,
+    _required("tenant_id"),
+    _required("name"),
+    _required("issuer"),
+    _required("document"),
+    PrimaryKeyConstraint("tenant_id", "name"),
+    UniqueConstraint("tenant_id", "issuer"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"]),
+)
+
+# What may not be used again, until it would be refused for its age anyway.
+spent_tokens = Table(
+    "spent_tokens",
+    metadata,
+    _required("tenant_id"),
+    _required("issuer"),
+    _required("jti"),
+    _optional("spent_on"),
+    Column("expires_at", Moment, nullable=False),
+    PrimaryKeyConstraint("tenant_id", "issuer", "jti"),
+    ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"]),
+    Index(None, "tenant_id", "expires_at"),
 )
 
 tool_servers = Table(
@@ -169,6 +196,7 @@ grants = Table(
     Index(None, "tenant_id", "parent_grant_id", "grant_id"),
     Index(None, "tenant_id", "root_grant_id", "path"),
     Index(None, "tenant_id", "root_grant_id", "grant_id"),
+    Index(None, "tenant_id", "root_grant_id", "expires_at"),
     Index(None, "tenant_id", "child_run_id", "grant_id"),
     Index(None, "tenant_id", "holder", "grant_id"),
     Index(None, "tenant_id", "subject", "grant_id"),

@@ -19,6 +19,8 @@ from app.ports import DiscoveredTool, Outcome, ResolveRequest, UpstreamAnswer, U
 MAX_CONNECTIONS: Final = 1024
 MAX_CONNECTIONS_PER_SERVER: Final = 256
 MAX_SESSIONS: Final = 1024
+MAX_ERAS: Final = 4096
+"""How many tool servers are remembered for how they want to be spoken to."""
 
 
 class ToolUpstream:
@@ -35,13 +37,14 @@ class ToolUpstream:
         max_connections: int = MAX_CONNECTIONS,
         max_connections_per_server: int = MAX_CONNECTIONS_PER_SERVER,
         max_sessions: int = MAX_SESSIONS,
+        max_eras: int = MAX_ERAS,
     ) -> None:
         self._client = UpstreamClient(
             addresses=addresses,
             max_connections=max_connections,
             max_connections_per_server=max_connections_per_server,
         )
-        self._mcp = McpTools(self._client, max_sessions=max_sessions)
+        self._mcp = McpTools(self._client, max_sessions=max_sessions, max_eras=max_eras)
 
     async def call(self, request: UpstreamRequest) -> UpstreamAnswer:
         try:

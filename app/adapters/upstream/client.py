@@ -116,6 +116,10 @@ class Reply:
             raise UnusableError("the tool's answer was larger than allowed")
         return chunk
 
+    def allow_beside(self, more_bytes: int) -> None:
+        """Let the body hold so much beside what was asked for, whose size its reader minds."""
+        self._bytes_left += more_bytes
+
     def _refuse_encoded(self) -> None:
         # Only plain bytes were asked for, so that a small answer can't unpack into a large one.
         if (self.field("Content-Encoding") or "identity").lower() != "identity":

@@ -1,78 +1,72 @@
-"""MCP's streamable HTTP transport, revisions 2025-11-25 and 2025-06-18: sessions, and one message at a time.
+"""MCP's streamable HTTP transport as its clients see it: one request out, and its answer from a body or a stream.
 
-Knows JSON-RPC and how a request finds its answer in a body or in a stream of events. What a tool is and what
-its results look like is not known here. The official SDK does far more, for twenty times the CPU.
+Knows JSON-RPC, and how a request finds its answer among what else a server says meanwhile. Refuses to know what is
+asked, and which revision it is asked in. The official SDK does far more, for twenty times the CPU.
 
 https://modelcontextprotocol.io/specification/2025-11-25/basic/transports
 """
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from itertools import count
 from typing import Final
 
+from aiohttp import ClientError
 from yarl import URL
 
-from app.adapters.upstream.client import (
-    LostError,
-    NotSentError,
-    Reply,
-    UnusableError,
-    UpstreamClient,
-    with_credential,
-)
-from app.adapters.upstream.sse import EventParser
-from app.core.strict_json import JsonObject, StrictJsonError, canonical, parse
-
-REVISIONS: Final = ("2025-11-25", "2025-06-18")
-"""What we speak, newest first."""
+from app.adapters.upstream.client import LostError, NotSentError, Reply, UnusableError, UpstreamClient
+from app.adapters.upstream.sse import EventParser, EventTooLargeError
+from app.core.strict_json import JsonObject, JsonValue, StrictJsonError, canonical, parse
 
 MAX_MESSAGE_DEPTH: Final = 64
-MAX_PINGS: Final = 8
 
-_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-_HEADERS: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-_GREETING: Final[JsonObject] = {
-    "protocolVersion": REVISIONS[0],
-    "capabilities": {},
-    "clientInfo": {"name": "subgrant", "version": "0.1.0"},
-}
+MAX_ERROR_BYTES: Final = 65_536
+"""How much of an answer is read whose status says that there is no result in it."""
 
+MAX_HEARD: Final = 1000
+"""How many messages beside the answer are looked at. Whatever else can't be the answer is not even parsed."""
 
-class SessionEndedError(Exception):
-    """The server knows the session no more, and so has not looked at what was sent in it."""
+MAX_HEARD_BYTES: Final = 16_384
+"""How large a message beside the answer may be. A larger one is dropped."""
+
+MAX_STREAM_BYTES: Final = 16_777_216
+"""What a stream may hold beside its answer."""
+
+MAX_RESUMPTIONS: Final = 100
+RESUME_AFTER_SECONDS: Final = 1.0
+"""How long a stream is left alone before it is taken up again, where its server doesn't say."""
+SOONEST_SECONDS: Final = 0.05
+
+HEADERS: Final = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+CLIENT_INFO: Final[JsonObject] = {"name": "subgrant", "version": "0.1.0"}
+
+_EVENT_ID: Final = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,1022}[\x21-\x7e])?")
+_LONE_NAMES: Final = (b'"id"', b"\\u")
+"""One of these is in every answer: its id, or some other spelling of that name."""
+
+Hear = Callable[[JsonObject], None]
+"""Takes what a server says beside the answer."""
 
 
 class RefusedError(UnusableError):
-    """The server answered with a status that carries no message."""
+    """The server answered with a status that carries no result; `error` is the JSON-RPC error that came with it."""
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, error: JsonObject | None = None) -> None:
         super().__init__(f"the tool answered HTTP {status}")
         self.status = status
-
-
-@dataclass(slots=True, kw_only=True)
-class Session:
-    """An open session, with the credential that was last presented in it."""
-
-    url: URL
-    credential: Mapping[str, str] = field(repr=False)
-    revision: str | None = None
-    session_id: str | None = field(default=None, repr=False)
-    numbers: Iterator[int] = field(default_factory=count)
+        self.error = error
 
     @property
-    def headers(self) -> dict[str, str]:
-        headers = dict(_HEADERS)
-        if self.revision is not None:
-            headers["MCP-Protocol-Version"] = self.revision
-        if self.session_id is not None:
-            headers["Mcp-Session-Id"] = self.session_id
-        return with_credential(self.credential, headers)
+    def code(self) -> JsonValue:
+        return None if self.error is None else self.error.get("code")
+
+
+class OtherEraError(RefusedError):
+    """The server speaks otherwise than it was spoken to, and says so: it has not run what it was sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,110 +77,213 @@ class Bounds:
     max_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request, and whether a stream with its answer may be taken up again where it broke."""
+
+    url: URL
+    headers: Mapping[str, str] = field(repr=False)
+    number: int
+    method: str
+    params: JsonObject = field(repr=False)
+    is_resumable: bool = False
+
+    @property
+    def body(self) -> bytes:
+        return canonical({"jsonrpc": "2.0", "id": self.number, "method": self.method, "params": self.params})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The response message, and the session that its header fields name."""
+
+    message: JsonObject
+    session_id: str | None = field(default=None, repr=False)
+
+
+def hear_nothing(_: JsonObject) -> None:
+    """For who asks what nothing is said beside."""
+
+
 class StreamableHttp:
     def __init__(self, client: UpstreamClient) -> None:
         self._client = client
 
-    async def open(self, url: URL, credential: Mapping[str, str], bounds: Bounds) -> Session:
-        """Initialise a session. Whatever goes wrong raises NotSentError: no call has been made yet."""
-        session = Session(url=url, credential=credential)
+    async def ask(self, asked: Asked, bounds: Bounds, hear: Hear = hear_nothing) -> Answered:
+        """Send a request, once, and return its answer. Raises RefusedError, NotSentError, LostError, UnusableError."""
+        stream = _Stream(asked.number, bounds.max_bytes, hear)
         try:
-            await self._initialise(session, bounds)
+            answered = await self._post(asked, bounds, stream)
         except LostError as error:
-            raise NotSentError("the tool server opened no session", timed_out=error.timed_out) from error
-        except UnusableError as error:
-            raise NotSentError(f"the tool server opened no session: {error.detail}") from error
-        return session
+            if error.timed_out or not stream.is_resumable(asked):
+                raise
+            answered = None
+        return answered or await self._resumed(asked, bounds, stream)
 
-    async def ask(self, session: Session, method: str, params: JsonObject, bounds: Bounds) -> JsonObject:
-        """Send a request and return the response message, having told the server where nobody waits for it.
-
-        Raises SessionEndedError, RefusedError, NotSentError, LostError or UnusableError.
-        """
-        number = next(session.numbers)
-        try:
-            message, _session_id = await self._exchange(session, number, method, params, bounds)
-        except asyncio.CancelledError:
-            self._cancel(session, number)
-            raise
-        except LostError as error:
-            if error.timed_out:
-                self._cancel(session, number)
-            raise
-        return message
-
-    def end(self, session: Session) -> None:
-        """Tell the server, in the background, that its session is not needed any more."""
-        if session.session_id is not None:
-            self._client.errand("DELETE", session.url, headers=session.headers)
-
-    async def _initialise(self, session: Session, bounds: Bounds) -> None:
-        number = next(session.numbers)
-        message, session_id = await self._exchange(session, number, "initialize", _GREETING, bounds)
-        session.revision = _revision(message)
-        session.session_id = _checked_session_id(session_id)
-        async with self._post(session, _notification("notifications/initialized"), bounds) as reply:
+    async def tell(self, url: URL, headers: Mapping[str, str], message: JsonObject, bounds: Bounds) -> None:
+        """Send a notification, and wait until it was taken. Raises as `ask` does."""
+        async with self._client.exchange(
+            "POST",
+            url,
+            headers=headers,
+            body=canonical(message),
+            deadline=bounds.deadline,
+            max_bytes=bounds.max_bytes,
+        ) as reply:
             await reply.read()
             if not reply.is_success:
                 raise RefusedError(reply.status)
 
-    async def _exchange(
-        self, session: Session, number: int, method: str, params: JsonObject, bounds: Bounds
-    ) -> tuple[JsonObject, str | None]:
-        request: JsonObject = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        async with self._post(session, request, bounds) as reply:
-            if reply.status == HTTPStatus.NOT_FOUND and session.session_id is not None:
-                raise SessionEndedError
-            if reply.status != HTTPStatus.OK:
-                raise RefusedError(reply.status)
-            return await self._answer(session, number, reply), reply.field("Mcp-Session-Id")
+    def say(self, url: URL, headers: Mapping[str, str], message: JsonObject) -> None:
+        """Send what needs no answer, in the background."""
+        self._client.errand("POST", url, headers=headers, body=canonical(message))
 
-    def _post(self, session: Session, message: JsonObject, bounds: Bounds) -> AbstractAsyncContextManager[Reply]:
-        return self._client.exchange(
+    async def _post(self, asked: Asked, bounds: Bounds, stream: "_Stream") -> Answered | None:
+        async with self._client.exchange(
             "POST",
-            session.url,
-            headers=session.headers,
-            body=canonical(message),
+            asked.url,
+            headers=asked.headers,
+            body=asked.body,
             deadline=bounds.deadline,
             max_bytes=bounds.max_bytes,
-        )
+        ) as reply:
+            if reply.status != HTTPStatus.OK:
+                raise RefusedError(reply.status, await _error(reply))
+            message = await _answer(reply, stream)
+            return None if message is None else Answered(message=message, session_id=reply.field("Mcp-Session-Id"))
 
-    async def _answer(self, session: Session, number: int, reply: Reply) -> JsonObject:
-        if reply.media_type == "text/event-stream":
-            return await self._answer_in_stream(session, number, reply)
-        if reply.media_type == "application/json":
-            message = _message(await reply.read())
-            if _answers(message, number):
-                return message
-        raise UnusableError("the tool's answer is no MCP message")
+    # --- streams that broke
 
-    async def _answer_in_stream(self, session: Session, number: int, reply: Reply) -> JsonObject:
-        """The one message that answers; what else a server sends meanwhile is for people to watch."""
-        parser, pings = EventParser(), 0
-        while chunk := await reply.chunk():
-            for message in map(_message, parser.feed(chunk)):
-                if _answers(message, number):
-                    reply.is_ending = True
-                    return message
-                if message.get("method") == "ping" and pings < MAX_PINGS:
-                    pings += 1
-                    self._send_aside(session, {"jsonrpc": "2.0", "id": message.get("id"), "result": {}})
+    async def _resumed(self, asked: Asked, bounds: Bounds, stream: "_Stream") -> Answered:
+        """Take a stream up behind its last event, by GET: nothing is run by it, nor run again."""
+        for _ in range(MAX_RESUMPTIONS):
+            if not stream.is_resumable(asked):
+                break
+            await self._wait(stream.pause_seconds, bounds)
+            with suppress(_BrokenAgain):
+                message = await self._take_up(asked, bounds, stream)
+                if message is not None:
+                    return Answered(message=message)
         raise LostError("the tool's answer ended before it was complete")
 
-    def _cancel(self, session: Session, number: int) -> None:
-        params: JsonObject = {"requestId": number, "reason": "the gateway waits no longer"}
-        self._send_aside(session, _notification("notifications/cancelled", params))
+    async def _wait(self, seconds: float, bounds: Bounds) -> None:
+        left = bounds.deadline - asyncio.get_running_loop().time()
+        if seconds >= left:
+            raise LostError("the tool did not answer in time", timed_out=True)
+        await asyncio.sleep(seconds)
 
-    def _send_aside(self, session: Session, message: JsonObject) -> None:
-        self._client.errand("POST", session.url, headers=session.headers, body=canonical(message))
+    async def _take_up(self, asked: Asked, bounds: Bounds, stream: "_Stream") -> JsonObject | None:
+        before = stream.last_id
+        try:
+            return await self._get(asked, bounds, stream)
+        except NotSentError as error:
+            # The call itself was sent long ago.
+            raise LostError(error.detail, timed_out=error.timed_out) from error
+        except LostError as error:
+            if error.timed_out or stream.last_id == before:
+                raise
+            raise _BrokenAgain from error
+
+    async def _get(self, asked: Asked, bounds: Bounds, stream: "_Stream") -> JsonObject | None:
+        headers = {name: value for name, value in asked.headers.items() if name != "Content-Type"}
+        headers |= {"Accept": "text/event-stream", "Last-Event-ID": stream.last_id}
+        async with self._client.exchange(
+            "GET", asked.url, headers=headers, body=None, deadline=bounds.deadline, max_bytes=bounds.max_bytes
+        ) as reply:
+            if reply.status != HTTPStatus.OK or reply.media_type != "text/event-stream":
+                raise LostError("the tool's answer ended before it was complete")
+            return await stream.read(reply)
 
 
-def _notification(method: str, params: JsonObject | None = None) -> JsonObject:
-    message: JsonObject = {"jsonrpc": "2.0", "method": method}
-    return message if params is None else {**message, "params": params}
+class _BrokenAgain(Exception):
+    """A stream broke once more, but went on meanwhile."""
 
 
-def _message(raw: bytes) -> JsonObject:
+class _Stream:
+    """One answer's stream of events, over however many connections."""
+
+    def __init__(self, number: int, max_bytes: int, hear: Hear) -> None:
+        self.number = number
+        self._max_bytes = max_bytes
+        self._hear = hear
+        self._heard = 0
+        self._parser = EventParser(max_event_bytes=max_bytes)
+        self._last_id: bytes | None = None
+        self._retry_milliseconds: int | None = None
+
+    def is_resumable(self, asked: Asked) -> bool:
+        return asked.is_resumable and self._last_id is not None and _EVENT_ID.fullmatch(self._last_id) is not None
+
+    @property
+    def last_id(self) -> str:
+        assert self._last_id is not None, "a stream without an id is not taken up again"
+        return self._last_id.decode("ascii")
+
+    @property
+    def pause_seconds(self) -> float:
+        if self._retry_milliseconds is None:
+            return RESUME_AFTER_SECONDS
+        return max(SOONEST_SECONDS, self._retry_milliseconds / 1000)
+
+    async def read(self, reply: Reply) -> JsonObject | None:
+        """The one message that answers, None where the stream ends before it; others are heard meanwhile."""
+        reply.allow_beside(MAX_STREAM_BYTES)
+        parser = self._parser = EventParser(max_event_bytes=self._max_bytes)
+        while chunk := await reply.chunk():
+            try:
+                events = parser.feed(chunk)
+            except EventTooLargeError as error:
+                raise UnusableError("the tool's answer was larger than allowed") from error
+            self._note_place()
+            for message in self._worth_reading(events):
+                if answers(message, self.number):
+                    reply.is_ending = True
+                    return message
+                if "method" in message:
+                    self._hear(message)
+        return None
+
+    def _note_place(self) -> None:
+        self._last_id = self._parser.last_id or self._last_id
+        if self._parser.retry_milliseconds is not None:
+            self._retry_milliseconds = self._parser.retry_milliseconds
+
+    def _worth_reading(self, events: list[bytes]) -> Iterator[JsonObject]:
+        for event in events:
+            may_answer = any(name in event for name in _LONE_NAMES)
+            self._heard += 1
+            if not may_answer and (self._heard > MAX_HEARD or len(event) > MAX_HEARD_BYTES):
+                continue
+            message = message_in(event)
+            if answers(message, self.number) or (self._heard <= MAX_HEARD and len(event) <= MAX_HEARD_BYTES):
+                yield message
+
+
+async def _answer(reply: Reply, stream: _Stream) -> JsonObject | None:
+    if reply.media_type == "text/event-stream":
+        return await stream.read(reply)
+    if reply.media_type == "application/json":
+        message = message_in(await reply.read())
+        if answers(message, stream.number):
+            return message
+    raise UnusableError("the tool's answer is no MCP message")
+
+
+async def _error(reply: Reply) -> JsonObject | None:
+    """The JSON-RPC error in an answer that has no result, if there is one."""
+    if reply.media_type != "application/json":
+        return None
+    raw = b""
+    with suppress(UnusableError, ClientError, OSError):
+        while len(raw) <= MAX_ERROR_BYTES and (chunk := await reply.chunk()):
+            raw += chunk
+        error = message_in(raw[: MAX_ERROR_BYTES + 1]).get("error")
+        return error if isinstance(error, dict) else None
+    return None
+
+
+def message_in(raw: bytes) -> JsonObject:
+    """One JSON-RPC message. Raises UnusableError."""
     try:
         message = parse(raw, max_bytes=len(raw), max_depth=MAX_MESSAGE_DEPTH)
     except StrictJsonError as error:
@@ -196,22 +293,12 @@ def _message(raw: bytes) -> JsonObject:
     return message
 
 
-def _answers(message: JsonObject, number: int) -> bool:
+def answers(message: JsonObject, number: int) -> bool:
     """Whether this is the response to our request; a server numbers requests of its own as it likes."""
     identifier = message.get("id")
     return "method" not in message and type(identifier) is int and identifier == number
 
 
-def _revision(message: JsonObject) -> str:
-    result = message.get("result")
-    revision = result.get("protocolVersion") if isinstance(result, dict) else None
-    if revision not in REVISIONS:
-        raise UnusableError("it speaks no revision of MCP that the gateway knows")
-    assert isinstance(revision, str)
-    return revision
-
-
-def _checked_session_id(session_id: str | None) -> str | None:
-    if session_id is not None and not _SESSION_ID.fullmatch(session_id):
-        raise UnusableError("its session has no valid id")
-    return session_id
+def notification(method: str, params: JsonObject | None = None) -> JsonObject:
+    message: JsonObject = {"jsonrpc": "2.0", "method": method}
+    return message if params is None else {**message, "params": params}

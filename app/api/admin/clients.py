@@ -1,4 +1,4 @@
-"""OAuth clients: who may authenticate, and the most that each may ever grant."""
+"""OAuth clients: who may authenticate and how, and the most that each may ever grant."""
 
 from datetime import timedelta
 from typing import Annotated, Final, Literal, Self
@@ -23,15 +23,17 @@ from app.api.admin.documents import (
 )
 from app.api.caller import TheWorld
 from app.api.errors import allowed
-from app.api.wire import Count, Document, Identifier, StrictRoute
+from app.api.wire import Count, Document, Identifier, Members, Name, StrictRoute
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, cents_to_ucents, ucents_to_cents
 from app.core.grant import MAX_LINEAGE, ClientId, TenantId
-from app.core.registry import AuthMethod, Client, ClientKind, Scope
+from app.core.registry import AuthMethod, Client, ClientKind, GrantType, Scope, Workload
 from app.usecases.register_client import (
+    MAX_REDIRECT_URIS,
     NO_SECRET,
     ClientWithSecret,
     change_client,
+    default_grant_types,
     disable_client,
     list_clients,
     read_client,
@@ -98,6 +100,23 @@ class ClientLimits(WindowLimits):
         )
 
 
+LooseGrantType = Annotated[GrantType, Field(strict=False)]
+GrantTypes = Annotated[list[LooseGrantType], Field(max_length=len(GrantType))]
+RedirectUri = Annotated[str, StringConstraints(min_length=1, max_length=500)]
+RedirectUris = Annotated[list[RedirectUri], Field(max_length=MAX_REDIRECT_URIS)]
+
+
+class WorkloadDocument(Document):
+    """Whom a trusted issuer must name for the client."""
+
+    issuer: Name = Field(description="a trusted issuer's name, whose uses have `client`")
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=512)] = Field(description="the exact `sub`")
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(issuer=self.issuer, subject=self.subject)
+
+
 class ClientRequest(Document):
     """A client to register."""
 
@@ -106,6 +125,13 @@ class ClientRequest(Document):
     kind: Annotated[ClientKind, Field(strict=False)]
     scopes: list[GrantableScope] = Field(default_factory=list)
     auth_method: Annotated[AuthMethod, Field(strict=False)] = AuthMethod.CLIENT_SECRET_BASIC
+    grant_types: GrantTypes | None = Field(
+        default=None, description="unless set: none for a person, authorization_code for an app, all others else"
+    )
+    jwks: Members | None = Field(default=None, description="public keys, for private_key_jwt (RFC 7517 §5)")
+    workload: WorkloadDocument | None = Field(default=None, description="instead of jwks")
+    dpop_required: bool = Field(default=False, description="whether its tokens must be bound to a key (RFC 9449)")
+    redirect_uris: RedirectUris = Field(default_factory=list, description="compared as they stand (RFC 8252)")
     limits: ClientLimits = Field(default_factory=ClientLimits)
     status: Status = "active"
 
@@ -117,6 +143,11 @@ class ClientRequest(Document):
             scopes=frozenset(map(Scope, self.scopes)),
             auth_method=self.auth_method,
             secret_hash=NO_SECRET,
+            grant_types=default_grant_types(self.kind) if self.grant_types is None else frozenset(self.grant_types),
+            jwks=self.jwks,
+            workload=None if self.workload is None else self.workload.workload,
+            dpop_required=self.dpop_required,
+            redirect_uris=tuple(dict.fromkeys(self.redirect_uris)),
             ceiling=self.limits.ceiling,
             window=self.limits.window,
             active=self.status == "active",
@@ -129,6 +160,11 @@ class ClientPatch(Document):
     kind: Annotated[ClientKind, Field(strict=False)] | None = None
     scopes: list[GrantableScope] | None = None
     auth_method: Annotated[AuthMethod, Field(strict=False)] | None = None
+    grant_types: GrantTypes | None = None
+    jwks: Members | None = None
+    workload: WorkloadDocument | None = None
+    dpop_required: bool | None = None
+    redirect_uris: RedirectUris | None = None
     limits: ClientLimits | None = None
     status: Status | None = None
 
@@ -139,24 +175,48 @@ class ClientDocument(Document):
     kind: ClientKind
     scopes: list[Scope]
     auth_method: AuthMethod
+    grant_types: list[GrantType]
+    jwks: Members | None = Field(default=None, description="left out where it signs nothing itself")
+    workload: WorkloadDocument | None = Field(default=None, description="left out where nobody vouches for it")
+    dpop_required: bool
+    redirect_uris: list[str]
+    standing_grants: dict[str, str] | None = Field(
+        default=None, description="by tool server, the grant behind what it asks for itself; left out where none is"
+    )
     limits: ClientLimits
     status: Status
 
     @classmethod
     def of(cls, client: Client) -> Self:
-        return cls(
+        document = cls(
             client_id=client.client_id,
             tenant_id=client.tenant_id,
             kind=client.kind,
             scopes=sorted(client.scopes),
             auth_method=client.auth_method,
+            grant_types=sorted(client.grant_types),
+            dpop_required=client.dpop_required,
+            redirect_uris=list(client.redirect_uris),
             limits=ClientLimits.of(client),
             status=status_of(active=client.active),
         )
+        return document.model_copy(update=_shown_where_there(client))
+
+
+def _shown_where_there(client: Client) -> dict[str, object]:
+    workload = client.workload
+    members: dict[str, object] = {
+        "jwks": client.jwks,
+        "workload": workload and WorkloadDocument(issuer=workload.issuer, subject=workload.subject),
+        "standing_grants": dict(client.standing_grants),
+    }
+    return {name: value for name, value in members.items() if value}
 
 
 class RegisteredClientDocument(ClientDocument):
-    client_secret: str | None = Field(default=None, description="shown this once, and only to a new client")
+    client_secret: str | None = Field(
+        default=None, description="shown this once, and only to a new client that proves itself by one"
+    )
 
     @classmethod
     def with_secret(cls, made: ClientWithSecret) -> Self:
@@ -187,7 +247,7 @@ async def register(
     """An administrator gives only scopes that it holds. 409 where the id is taken by any other client."""
     wish = body.client(tenant_named(caller, query, body.tenant_id))
     made = allowed(await register_client(world, caller, wish))
-    response.status_code = 200 if made.secret is None else 201
+    response.status_code = 201 if made.created else 200
     response.headers["Cache-Control"] = "no-store"
     response.headers["Location"] = f"/v1/admin/clients/{quote(made.client.client_id, safe='')}"
     return RegisteredClientDocument.with_secret(made)
@@ -223,10 +283,16 @@ async def read(world: TheWorld, caller: Administrator, query: InTenant, client_i
 async def change(
     world: TheWorld, caller: Administrator, query: InTenant, client_id: Identifier, body: ClientPatch
 ) -> ClientDocument:
-    """Members that are left out stay as they are, `limits` is replaced as a whole; null takes the default."""
+    """Members that are left out stay as they are; null takes the default.
+
+    What proves the client is set only by an administrator that holds every scope of the client. A client that gets
+    no secret any more loses the one that it has, and one that shall have a secret again is to be given one.
+    """
 
     def changed(client: Client) -> Client:
-        return merged(ClientRequest, ClientDocument.of(client), body).client(client.tenant_id)
+        is_default = client.grant_types == default_grant_types(client.kind)
+        follows = {"grantTypes"} if is_default else set[str]()
+        return merged(ClientRequest, ClientDocument.of(client), body, defaulted=follows).client(client.tenant_id)
 
     return ClientDocument.of(allowed(await change_client(world, caller, query.named, ClientId(client_id), changed)))
 

@@ -1,6 +1,6 @@
 """Tenants: who shares one installation. For platform administrators only."""
 
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import quote
 
 from fastapi import APIRouter, Response
@@ -20,7 +20,7 @@ from app.api.admin.documents import (
 from app.api.caller import TheWorld
 from app.api.errors import allowed
 from app.api.wire import Document, Identifier, StrictRoute
-from app.core.grant import TenantId
+from app.core.grant import MAX_LINEAGE, TenantId
 from app.core.registry import Tenant
 from app.usecases.register_tenant import (
     change_tenant,
@@ -33,6 +33,8 @@ from app.usecases.world import Rules
 
 router = APIRouter(prefix="/tenants", route_class=StrictRoute)
 
+Depth = Annotated[int, Field(ge=0, le=MAX_LINEAGE)]
+
 
 class TenantRequest(Document):
     """A tenant to register."""
@@ -44,6 +46,9 @@ class TenantRequest(Document):
         description="whether a DelegationGrant itself may be presented at the gateway; a setting is the default",
     )
     limits: WindowLimits = Field(default_factory=WindowLimits)
+    max_depth: Depth | None = Field(
+        default=None, description="how deep any delegation may go, whatever its grants say; counts at every call"
+    )
     status: Status = "active"
 
     def tenant(self, rules: Rules) -> Tenant:
@@ -54,6 +59,7 @@ class TenantRequest(Document):
             active=self.status == "active",
             allow_grant_bearer=bearer,
             window=self.limits.window,
+            max_depth=self.max_depth,
         )
 
 
@@ -63,6 +69,7 @@ class TenantPatch(Document):
     name: Line | None = None
     allow_grant_bearer: bool | None = None
     limits: WindowLimits | None = None
+    max_depth: Depth | None = None
     status: Status | None = None
 
 
@@ -71,12 +78,13 @@ class TenantDocument(Document):
     name: str
     allow_grant_bearer: bool
     limits: WindowLimits
+    max_depth: int | None = None
     status: Status
     policy_version: str = Field(description="the active version of its policies; activating another changes it")
 
     @classmethod
     def of(cls, tenant: Tenant) -> Self:
-        return cls(
+        document = cls(
             tenant_id=tenant.tenant_id,
             name=tenant.name,
             allow_grant_bearer=tenant.allow_grant_bearer,
@@ -84,6 +92,7 @@ class TenantDocument(Document):
             status=status_of(active=tenant.active),
             policy_version=tenant.policy_version,
         )
+        return document if tenant.max_depth is None else document.model_copy(update={"max_depth": tenant.max_depth})
 
 
 class TenantPage(Document):

@@ -14,6 +14,7 @@ from app.api.admin.documents import (
     status_of,
     tenant_named,
 )
+from app.api.admin.tools import PendingDocument
 from app.api.caller import TheWorld
 from app.api.errors import allowed, refusal
 from app.api.wire import Document, Identifier, Name, StrictRoute, Uri
@@ -23,6 +24,7 @@ from app.core.resource_rules import TYPE_PATTERN
 from app.usecases.discover_tools import Discovery, discover_tools
 from app.usecases.register_tool_server import (
     MAX_CACHE_SECONDS,
+    MAX_DEFINITION_AGE_SECONDS,
     MAX_RESOLVED_TYPES,
     MAX_RESOLVER_PATH_CHARS,
     CredentialWish,
@@ -37,6 +39,7 @@ from app.usecases.world import Rules
 router = APIRouter(prefix="/tool-servers", route_class=StrictRoute)
 
 Seconds = Annotated[float, Field(ge=0.1, le=300)]
+DefinitionAge = Annotated[float, Field(ge=0, le=MAX_DEFINITION_AGE_SECONDS)]
 ResponseBytes = Annotated[int, Field(ge=1024, le=16_777_216)]
 LooseCredentialType = Annotated[CredentialType, Field(strict=False)]
 
@@ -107,6 +110,13 @@ class ToolServerMembers(Document):
     timeout_seconds: Seconds = 30.0
     max_response_bytes: ResponseBytes = 1_048_576
     resolver: ResolverDocument | None = Field(default=None, description="none unless set")
+    definition_max_age_seconds: DefinitionAge = Field(
+        default=0.0,
+        description=(
+            "for the transport mcp: how long its word that a tool is as it was pinned may be used again; with 0 it is "
+            "asked before every call"
+        ),
+    )
     status: Status = "active"
 
     def server(self, tenant_id: TenantId, rules: Rules) -> ToolServer:
@@ -121,6 +131,7 @@ class ToolServerMembers(Document):
             timeout_seconds=self.timeout_seconds,
             max_response_bytes=self.max_response_bytes,
             resolver=None if self.resolver is None else self.resolver.resolver,
+            definition_max_age_seconds=self.definition_max_age_seconds,
             active=self.status == "active",
         )
 
@@ -141,6 +152,7 @@ class ToolServerPatch(Document):
     timeout_seconds: Seconds | None = None
     max_response_bytes: ResponseBytes | None = None
     resolver: ResolverDocument | None = None
+    definition_max_age_seconds: DefinitionAge | None = None
     status: Status | None = None
 
     @property
@@ -162,6 +174,7 @@ class ToolServerDocument(Document):
     timeout_seconds: float
     max_response_bytes: int
     resolver: ResolverDocument | None = Field(default=None, description="left out where there is none")
+    definition_max_age_seconds: float
     status: Status
 
     @classmethod
@@ -176,6 +189,7 @@ class ToolServerDocument(Document):
             credential=CredentialDocument.of(server.credential),
             timeout_seconds=server.timeout_seconds,
             max_response_bytes=server.max_response_bytes,
+            definition_max_age_seconds=server.definition_max_age_seconds,
             status=status_of(active=server.active),
         )
         if server.resolver is None:
@@ -193,14 +207,23 @@ class RefusedToolDocument(Document):
     detail: str
 
 
+class ChangedToolDocument(Document):
+    """A tool that is offered otherwise than pinned: refused until what is pending is accepted."""
+
+    name: str
+    definition_digest: str = Field(description="of the pinned definition")
+    pending: PendingDocument
+
+
 class DiscoveryDocument(Document):
     """What an MCP server offers beside what is pinned, by name."""
 
     added: list[str]
     unchanged: list[str]
-    changed: list[str] = Field(description="offered otherwise than pinned; the pinned definition stays")
-    missing: list[str] = Field(description="pinned and no longer offered; they stay")
+    changed: list[str] = Field(description="offered otherwise than pinned: refused until accepted")
+    missing: list[str] = Field(description="pinned and no longer offered: refused while it is so")
     refused: list[RefusedToolDocument] = Field(description="offered with a definition that can't be used")
+    pending: list[ChangedToolDocument] = Field(description="what is offered of those that changed")
 
     @classmethod
     def of(cls, discovery: Discovery) -> Self:
@@ -210,6 +233,15 @@ class DiscoveryDocument(Document):
             changed=list(discovery.changed),
             missing=list(discovery.missing),
             refused=[RefusedToolDocument(name=tool.name, detail=tool.detail) for tool in discovery.refused],
+            pending=[
+                ChangedToolDocument(
+                    name=tool.name,
+                    definition_digest=tool.pin_digest,
+                    pending=PendingDocument.of(tool.pin, tool.pending),
+                )
+                for tool in discovery.pending
+                if tool.pending is not None
+            ],
         )
 
 
@@ -277,11 +309,14 @@ async def disable(world: TheWorld, caller: Administrator, query: InTenant, name:
 
 @router.post(
     "/{name}/discover",
-    summary="Pin the new tools of an MCP server",
+    summary="Pin the new tools of an MCP server, and see which have changed",
+    response_model_exclude_unset=True,
     responses={502: refusal("The tool server could not be asked for its tools")},
 )
 async def discover(world: TheWorld, caller: Administrator, query: InTenant, name: Name) -> DiscoveryDocument:
-    """What it offers is taken once: a definition that differs from the pinned one is reported, never taken.
+    """What it offers is taken once: a definition that differs from the pinned one is shown and pending, never taken.
+
+    A tool that is offered as it was pinned again is pending no more.
 
     The effect of a discovered tool is unknown and so read as `external`, its output as untrusted, its cost as none.
     """

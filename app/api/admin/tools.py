@@ -9,10 +9,12 @@ from pydantic import Field, JsonValue, StringConstraints
 from app.api.admin.documents import Administrator, ExactCents, InTenant, PageInTenant, ResourceType, merged
 from app.api.caller import TheWorld
 from app.api.errors import allowed
-from app.api.wire import Document, Name, StrictRoute
+from app.api.wire import Document, Name, StrictRoute, Time
 from app.core.budget import Price, cents_to_ucents, ucents_to_cents
+from app.core.definition import Definition, Difference, DifferenceKind, PendingDefinition, differences
 from app.core.grant import ServerName, TenantId, ToolName
 from app.core.registry import Effect, HttpBinding, Tool, ToolSource, Trust
+from app.usecases.accept_definition import accept_definition
 from app.usecases.failures import Malformed
 from app.usecases.register_tool import (
     MAX_DESCRIPTION_CHARS,
@@ -127,6 +129,66 @@ class ToolPatch(Document):
     http: HttpDocument | None = None
 
 
+class DefinitionDocument(Document):
+    """A tool as its server describes it."""
+
+    description: str
+    input_schema: Schema
+    output_schema: Schema | None
+
+    @classmethod
+    def of(cls, definition: Definition) -> Self:
+        return cls(
+            description=definition.description,
+            input_schema=definition.input_schema,
+            output_schema=definition.output_schema,
+        )
+
+
+class DifferenceDocument(Document):
+    """One place in which what is offered differs from what was pinned."""
+
+    kind: DifferenceKind
+    pointer: str = Field(description="RFC 6901, in `description`, `inputSchema` and `outputSchema`")
+    before: JsonValue = Field(default=None, description="left out where it was added")
+    after: JsonValue = Field(default=None, description="left out where it was removed")
+
+    @classmethod
+    def of(cls, difference: Difference) -> Self:
+        sides: dict[str, JsonValue] = {"before": difference.before, "after": difference.after}
+        absent = {DifferenceKind.ADDED: "before", DifferenceKind.REMOVED: "after"}.get(difference.kind)
+        given = {side: value for side, value in sides.items() if side != absent}
+        return cls(kind=difference.kind, pointer=difference.pointer, **given)
+
+
+class PendingDocument(Document):
+    """What the tool server offered otherwise than pinned: the tool is refused until it is accepted."""
+
+    definition_digest: str = Field(description="names it when it is accepted")
+    seen_at: Time
+    definition: DefinitionDocument | None = Field(default=None, description="left out where it can't be shown")
+    difference: list[DifferenceDocument] = Field(description="from what is pinned; at most the first 200")
+    flaw: str | None = Field(default=None, description="why it can't be shown or accepted")
+
+    @classmethod
+    def of(cls, pinned: Definition, pending: PendingDefinition) -> Self:
+        digest, seen_at = pending.digest, pending.seen_at
+        if pending.definition is None:
+            return cls(definition_digest=digest, seen_at=seen_at, difference=[], flaw=pending.flaw)
+        return cls(
+            definition_digest=digest,
+            seen_at=seen_at,
+            definition=DefinitionDocument.of(pending.definition),
+            difference=[DifferenceDocument.of(one) for one in differences(pinned, pending.definition)],
+        )
+
+
+class AcceptRequest(Document):
+    """Which pending definition is accepted: the one that was looked at."""
+
+    definition_digest: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
 class ToolDocument(Document):
     tenant_id: str
     tool_server: str
@@ -145,6 +207,16 @@ class ToolDocument(Document):
     resource_arguments: dict[str, str]
     http: HttpDocument | None = Field(default=None, description="for the transport http only")
     source: ToolSource = Field(description="declared by an administrator, or discovered and pinned")
+    definition_digest: str = Field(
+        description=(
+            "what is pinned: SHA-256 over the RFC 8785 form of `name`, `description`, `inputSchema` and `outputSchema` "
+            "as the tool server offers them"
+        )
+    )
+    pinned: DefinitionDocument | None = Field(
+        default=None, description="what the tool server offers, where it is described otherwise here"
+    )
+    pending: PendingDocument | None = Field(default=None, description="left out where nothing has changed")
 
     @classmethod
     def of(cls, tool: Tool) -> Self:
@@ -165,10 +237,20 @@ class ToolDocument(Document):
             loggable_arguments=list(tool.loggable_arguments),
             resource_arguments=dict(tool.resource_arguments),
             source=tool.source,
+            definition_digest=tool.pin_digest,
         )
-        # Only a tool server over plain HTTP gives its tools a path.
-        binding = HttpDocument.model_validate({"method": tool.http.method, "path": tool.http.path or None})
-        return document.model_copy(update={"http": binding}) if tool.http.path else document
+        return document.model_copy(update=_present(tool))
+
+
+def _present(tool: Tool) -> dict[str, Document]:
+    """The members that not every tool has. Only a tool server over plain HTTP gives its tools a path."""
+    binding = HttpDocument.model_validate({"method": tool.http.method, "path": tool.http.path or None})
+    members = {
+        "http": binding if tool.http.path else None,
+        "pinned": None if tool.pinned is None else DefinitionDocument.of(tool.pinned),
+        "pending": None if tool.pending is None else PendingDocument.of(tool.pin, tool.pending),
+    }
+    return {name: member for name, member in members.items() if member is not None}
 
 
 class ToolPage(Document):
@@ -192,7 +274,10 @@ async def register(
     body: ToolRequest,
     response: Response,
 ) -> ToolDocument:
-    """Replacing a tool whose server offers another definition than the pinned one is how that one is accepted."""
+    """A new tool of an MCP server is pinned as that server offers it now, or else as it is declared here.
+
+    Replacing a tool moves no pin and accepts nothing.
+    """
     wish = body.tool(query.of(caller), name, tool, ToolSource.DECLARED)
     registered = allowed(await register_tool(world, caller, wish))
     response.status_code = 201 if registered.created else 200
@@ -225,6 +310,19 @@ async def change(
         return document.tool(before.tenant_id, before.server, before.name, before.source)
 
     found = await change_tool(world, caller, query.of(caller), ServerName(name), ToolName(tool), changed)
+    return ToolDocument.of(allowed(found))
+
+
+@router.post("/{tool:path}/accept", summary="Accept a tool's changed definition", response_model_exclude_unset=True)
+async def accept(
+    world: TheWorld, caller: Administrator, query: InTenant, name: Name, tool: PathTool, body: AcceptRequest
+) -> ToolDocument:
+    """What is pending becomes what the tool server is held to; 409 where another is pending by now, or none.
+
+    What is described here in other words than those pinned so far stays, the rest follows.
+    """
+    digest = body.definition_digest
+    found = await accept_definition(world, caller, query.of(caller), ServerName(name), ToolName(tool), digest)
     return ToolDocument.of(allowed(found))
 
 

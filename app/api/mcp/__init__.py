@@ -2,7 +2,8 @@
 
 Who is asking is settled first, then in which words: `stateless.py` has 2026-07-28, `handshake.py` those before it.
 What they ask for is the same in all of them and in `tools.py`; whether they get it, `usecases/forward_call.py`
-decides as for every other route. Answers are single JSON objects: there is no stream, so GET and DELETE are 405.
+decides as for every other route. Answers are single JSON objects, but for calls that are watched while they run; there
+is nothing to listen to in between, and no session that could be ended, so GET and DELETE are 405.
 """
 
 from http import HTTPStatus
@@ -11,20 +12,22 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 
-from app.api.caller import TheWorld, agent_of
-from app.api.errors import DenialError, NoCredentials
+from app.api.caller import CallRoute, TheWorld, agent_of
+from app.api.challenges import guard_of
+from app.api.errors import DenialError, NoCredentials, refusal
 from app.api.mcp import handshake, stateless
+from app.api.mcp.calls import EVENTS
 from app.api.mcp.exchange import Exchange
-from app.api.mcp.messages import Code, Fault, Message, read_message, refused
+from app.api.mcp.messages import Code, Fault, Message, accepts_events, read_message, refused
 from app.api.mcp.refusals import fault_of
 from app.api.well_known import NamedServer
-from app.api.wire import BodyRefused, StrictRoute
+from app.api.wire import BodyRefused
 from app.core.grant import ServerName
 from app.ports import StoreUnavailable
 from app.usecases.admit_caller import admit_caller
-from app.usecases.world import World
+from app.usecases.world import Caller, World
 
-router = APIRouter(prefix="/mcp", tags=["gateway"], route_class=StrictRoute)
+router = APIRouter(prefix="/mcp", tags=["gateway"], route_class=CallRoute)
 
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 
@@ -48,8 +51,19 @@ RESPONSE: Final[dict[str, Any]] = {
 """For the OpenAPI document, which leaves the rest to MCP's own schema."""
 
 
-def _described(description: str) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"schema": RESPONSE}}}
+STREAM: Final[dict[str, Any]] = {
+    "type": "string",
+    "description": "of a call that asks for it: notifications, each an event, and the response as the last one",
+}
+
+
+def _described(description: str, *streams: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": RESPONSE}} | {media: {"schema": STREAM} for media in streams}
+    return {"description": description, "content": content}
+
+
+_REFUSED: Final = _described("A JSON-RPC error; 401 and 403 with a challenge that names the resource's metadata")
+_REFUSED["content"] |= refusal("What can't be a tool server's name")["content"]
 
 
 @router.post(
@@ -57,9 +71,9 @@ def _described(description: str) -> dict[str, Any]:
     summary="The MCP endpoint of one tool server",
     response_model=None,
     responses={
-        200: _described("A JSON-RPC response; a refused call is a tool result with `isError`"),
+        200: _described("A JSON-RPC response; a refused call is a tool result with `isError`", EVENTS),
         202: {"description": "A notification was taken"},
-        "4XX": _described("A JSON-RPC error; 401 and 403 with a challenge that names the resource's metadata"),
+        "4XX": _REFUSED,
         503: _described("The store can't be reached; nothing was decided"),
     },
     openapi_extra={
@@ -78,30 +92,49 @@ async def endpoint(world: TheWorld, server: NamedServer, request: Request) -> Re
     except Fault as error:
         fault = error
     except (DenialError, NoCredentials, BodyRefused, StoreUnavailable) as error:
-        fault = fault_of(world, server, error)
+        fault = fault_of(guard_of(request), error)
     fault.id = message.id
     return refused(fault)
 
 
 async def _answer(world: World, server: ServerName, request: Request, message: Message | Fault) -> Response:
     _check_origin(world, request)
-    caller = await agent_of(request)
-    if isinstance(message, Fault):
-        # Only now: whoever proves nothing is told nothing but that.
-        raise message
+    caller = await agent_of(request, will_call=isinstance(message, Message) and _is_call(message))
+    is_admitted = False
+    try:
+        if isinstance(message, Fault):
+            raise message
+        if not _is_call(message):
+            await _admit(world, caller, server)
+            is_admitted = True
+        return await _answer_proven(world, server, request, message, caller)
+    except Fault:
+        # Whoever may not be here at all is told that and nothing else, however wrong the rest may be.
+        if not is_admitted:
+            await _admit(world, caller, server)
+        raise
+
+
+async def _admit(world: World, caller: Caller, server: ServerName) -> None:
+    refusal = await admit_caller(world, caller, server)
+    if refusal is not None:
+        raise DenialError(refusal)
+
+
+async def _answer_proven(
+    world: World, server: ServerName, request: Request, message: Message, caller: Caller
+) -> Response:
     exchange = Exchange(
         world=world,
         caller=caller,
         server=server,
         headers=request.headers,
         message=message,
+        receive=request.receive,
+        accepts_events=accepts_events(request),
         version=request.app.version,
     )
-    if not _is_call(message):
-        refusal = await admit_caller(world, caller, server)
-        if refusal is not None:
-            raise DenialError(refusal)
-    answer = stateless.answer if stateless.is_stateless(exchange) else handshake.answer
+    answer = stateless.answer if exchange.is_stateless else handshake.answer
     return await answer(exchange)
 
 

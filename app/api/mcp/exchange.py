@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from starlette.datastructures import Headers
+from starlette.types import Receive
 
 from app.api.mcp.messages import Code, Fault, Message
 from app.core.grant import ServerName
@@ -18,6 +19,8 @@ HANDSHAKE_REVISIONS: Final = ("2025-11-25", "2025-06-18")
 REVISIONS: Final = (STATELESS_REVISION, *HANDSHAKE_REVISIONS)
 
 VERSION_FIELD: Final = "MCP-Protocol-Version"
+VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES_META: Final = "io.modelcontextprotocol/clientCapabilities"
 
 MAX_SHOWN_VERSION: Final = 64
 
@@ -37,12 +40,20 @@ class Exchange:
     server: ServerName
     headers: Headers
     message: Message
+    receive: Receive
+    """What else comes over the connection: that its client has gone."""
+    accepts_events: bool
     version: str
     """Of the software that answers."""
 
     @property
     def audience(self) -> str:
         return f"{self.world.rules.mcp_prefix}{self.server}"
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the message is of 2026-07-28, as its header or its `_meta` says."""
+        return STATELESS_REVISION in self.headers.getlist(VERSION_FIELD) or VERSION_META in self.message.meta
 
     @property
     def server_info(self) -> JsonObject:

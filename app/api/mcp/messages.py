@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
 from app.api.wire import BodyRefused, media_type
-from app.core.strict_json import JsonObject, JsonValue
+from app.core.strict_json import JsonObject, JsonValue, canonical
 
 MAX_ID_CHARS: Final = 256
 
@@ -36,6 +36,7 @@ class Code(IntEnum):
     INVALID_PARAMS = -32602
     INTERNAL_ERROR = -32603
     HEADER_MISMATCH = -32020
+    MISSING_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
 
 
@@ -106,19 +107,28 @@ def parse_message(body: JsonValue) -> Message:
 
 def _id(body: JsonObject) -> RequestId:
     found = body["id"]
-    if isinstance(found, bool) or not isinstance(found, str | int) or len(str(found)) > MAX_ID_CHARS:
+    if not is_request_id(found):
         raise Fault(Code.INVALID_REQUEST, f"an id is an integer or a string of at most {MAX_ID_CHARS} characters")
     return found
 
 
+def is_request_id(value: JsonValue) -> TypeGuard[RequestId]:
+    """Whether a value may number a request, or name one; `progressToken` is of the same form."""
+    return not isinstance(value, bool) and isinstance(value, str | int) and len(str(value)) <= MAX_ID_CHARS
+
+
 def _check_media(request: Request) -> None:
-    """The answer is JSON today; a client has to take a stream of events as well, whatever the revision."""
-    if not (_accepts(request, "application/json") and _accepts(request, "text/event-stream")):
-        detail = "Accept must list application/json and text/event-stream"
+    """Any answer may be one JSON object. Events come only where they are taken, though clients have to take them."""
+    if not _accepts(request, "application/json"):
+        detail = "Accept must list application/json"
         raise Fault(Code.INVALID_REQUEST, detail, status=HTTPStatus.NOT_ACCEPTABLE)
     if media_type(request) != "application/json":
         detail = "the body must be sent as Content-Type: application/json"
         raise Fault(Code.INVALID_REQUEST, detail, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+
+
+def accepts_events(request: Request) -> bool:
+    return _accepts(request, "text/event-stream")
 
 
 def _accepts(request: Request, media: str) -> bool:
@@ -132,7 +142,11 @@ def _accepts(request: Request, media: str) -> bool:
 
 def answered(request_id: RequestId, result: JsonObject, headers: Mapping[str, str] | None = None) -> Response:
     """A request's result."""
-    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "result": result}, headers=dict(headers or {}))
+    return JSONResponse(answer_of(request_id, result), headers=dict(headers or {}))
+
+
+def answer_of(request_id: RequestId, result: JsonObject) -> JsonObject:
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
 
 
 def acknowledged(message: Message) -> Response:
@@ -144,8 +158,16 @@ def acknowledged(message: Message) -> Response:
 
 def refused(fault: Fault) -> Response:
     """A fault, under its message's id; without one where that could not be read."""
+    return JSONResponse(refusal_of(fault), status_code=fault.status, headers=fault.headers)
+
+
+def refusal_of(fault: Fault) -> JsonObject:
     error: JsonObject = {"code": fault.code.value, "message": fault.message}
     error |= {} if fault.data is None else {"data": fault.data}
     named: JsonObject = {} if fault.id is None else {"id": fault.id}
-    body: JsonObject = {"jsonrpc": "2.0", **named, "error": error}
-    return JSONResponse(body, status_code=fault.status, headers=fault.headers)
+    return {"jsonrpc": "2.0", **named, "error": error}
+
+
+def event_of(message: JsonObject) -> bytes:
+    """A message as one event of a stream. JSON keeps line ends inside strings, so that it is one line."""
+    return b"event: message\ndata: " + canonical(message) + b"\n\n"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.api.grants import usage_document
+from app.api.mcp.messages import Code
 from app.core.budget import ucents_to_cents
 from app.core.reasons import Reason
 from app.core.registry import Transport
@@ -17,6 +18,8 @@ from app.usecases.forward_call import Forwarded
 
 PREFIX: Final = "dev.subgrant/"
 """Ours among the members of `_meta`."""
+
+CLIENT_CAPABILITIES: Final = ("elicitation", "roots", "sampling")
 
 DECISION: Final = f"{PREFIX}decision"
 
@@ -39,6 +42,8 @@ ADVICE: Final[Mapping[Reason, str]] = {
     Reason.BUDGET_EXCEEDED: "Nothing was run or charged. Go on without this call, or ask for a larger budget.",
     Reason.APPROVAL_REQUIRED: "Nothing was run. Somebody has to approve this call first.",
     Reason.RATE_LIMITED: "Nothing was run. Wait a while before the next call.",
+    Reason.TOOL_CHANGED: "Nothing was run. An administrator has to look at the change and accept it first.",
+    Reason.TOOL_SERVER_UNAVAILABLE: UNSENT,
 }
 """What a model can do about a denial, where it can do anything."""
 
@@ -50,7 +55,7 @@ HOPELESS: Final = "Nothing was run, and the same call will be refused again."
 
 def result_of(came: Forwarded) -> JsonObject:
     """The result of an allowed call. An MCP tool's own is a CallToolResult already."""
-    return {**_content(came), "_meta": {DECISION: _decision(came)}}
+    return {**_content(came), "_meta": {DECISION: allowed_decision(came)}}
 
 
 def _content(came: Forwarded) -> JsonObject:
@@ -62,9 +67,8 @@ def _content(came: Forwarded) -> JsonObject:
         return _tool_error(came)
     if came.transport is Transport.MCP:
         return _own(came.result) | {"isError": False}
-    text, structure = canonical(came.result).decode(), came.result
-    whole: JsonValue = structure if isinstance(structure, dict) else {"result": structure}
-    return {"content": _texts(text), "structuredContent": whole, "isError": False}
+    text = canonical(came.result).decode()
+    return {"content": _texts(text), "structuredContent": _object(came.result), "isError": False}
 
 
 def _tool_error(came: Forwarded) -> JsonObject:
@@ -77,10 +81,18 @@ def _tool_error(came: Forwarded) -> JsonObject:
 
 def _own(result: JsonValue) -> JsonObject:
     members = result if isinstance(result, dict) else {}
-    return {name: members[name] for name in ("content", "structuredContent") if name in members}
+    content: JsonObject = {"content": members["content"]} if "content" in members else {}
+    if "structuredContent" not in members:
+        return content
+    return {**content, "structuredContent": _object(members["structuredContent"])}
 
 
-def _decision(came: Forwarded) -> JsonObject:
+def _object(structure: JsonValue) -> JsonObject:
+    """The root that all revisions allow; a value of another type travels inside one."""
+    return structure if isinstance(structure, dict) else {"result": structure}
+
+
+def allowed_decision(came: Forwarded) -> JsonObject:
     usage = None if came.account is None else came.account.budget.usage
     members: JsonObject = {
         "decision": "allow",
@@ -95,6 +107,21 @@ def _decision(came: Forwarded) -> JsonObject:
         "usage": None if usage is None else usage_document(usage.posted, usage.pending),
     }
     return _without_nothing(members)
+
+
+def lacked_by(came: Forwarded, declared: JsonObject) -> JsonObject:
+    """What a tool needed of its client that this one does not offer, by the names that MCP has for it; else nothing.
+
+    That is all that is handed on: what else stands there are the tool's own words.
+    """
+    error = came.result.get("error") if isinstance(came.result, dict) and came.transport is Transport.MCP else None
+    if not isinstance(error, dict) or error.get("code") != Code.MISSING_CAPABILITY:
+        return {}
+    data = error.get("data")
+    required = data.get("requiredCapabilities") if isinstance(data, dict) else None
+    return {
+        name: {} for name in CLIENT_CAPABILITIES if isinstance(required, dict) and name in required.keys() - declared
+    }
 
 
 # --- a call that did not ----------------------------------------------------------------------------------

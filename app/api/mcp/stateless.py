@@ -13,25 +13,27 @@ from typing import Final
 
 from fastapi import Response
 
+from app.api.mcp.calls import answer_call, log_level_of
 from app.api.mcp.exchange import (
     CAPABILITIES,
+    CAPABILITIES_META,
     INSTRUCTIONS,
     REVISIONS,
     STATELESS_REVISION,
     VERSION_FIELD,
+    VERSION_META,
     Exchange,
     Methods,
     unsupported_version,
 )
 from app.api.mcp.messages import Code, Fault, Message, acknowledged, answered
-from app.api.mcp.tools import call_tool, page_of_tools
+from app.api.mcp.tools import CALL, page_of_tools
 from app.core.strict_json import JsonObject, JsonValue
 
 METHOD_FIELD: Final = "Mcp-Method"
 NAME_FIELD: Final = "Mcp-Name"
 
-VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
-CAPABILITIES_META: Final = "io.modelcontextprotocol/clientCapabilities"
+LOG_LEVEL_META: Final = "io.modelcontextprotocol/logLevel"
 SERVER_META: Final = "io.modelcontextprotocol/serverInfo"
 
 FRESH_MILLISECONDS: Final = 60_000
@@ -44,22 +46,24 @@ _FIELD_TEXT: Final = re.compile(r"[\x20-\x7e\t]*")
 _ENCODED: Final = re.compile(r"=\?base64\?(.*)\?=")
 
 
-def is_stateless(exchange: Exchange) -> bool:
-    """Whether a message is of this revision, as its header or its `_meta` says; what is neither is no session's."""
-    return STATELESS_REVISION in exchange.headers.getlist(VERSION_FIELD) or VERSION_META in exchange.message.meta
-
-
 async def answer(exchange: Exchange) -> Response:
     """The answer to one message. Raises Fault."""
     message = exchange.message
     if message.id is None:
+        # Not even one that cancels: in this revision a client lets its connection go.
         return acknowledged(message)
     _check(exchange)
-    result = await METHODS.get(message.method, _no_method)(exchange)
-    named: JsonValue = result.get("_meta", {})
-    assert isinstance(named, dict), "our own results have a well-formed `_meta`"
-    meta: JsonObject = {SERVER_META: exchange.server_info, **named}
-    return answered(message.id, {"resultType": "complete", **result, "_meta": meta})
+
+    def complete(result: JsonObject) -> JsonObject:
+        named: JsonValue = result.get("_meta", {})
+        assert isinstance(named, dict), "our own results have a well-formed `_meta`"
+        meta: JsonObject = {SERVER_META: exchange.server_info, **named}
+        return {"resultType": "complete", **result, "_meta": meta}
+
+    if message.method == CALL:
+        log_level = log_level_of(message.meta.get(LOG_LEVEL_META))
+        return await answer_call(exchange, complete, log_level=log_level, is_tied=True)
+    return answered(message.id, complete(await METHODS.get(message.method, _no_method)(exchange)))
 
 
 def _check(exchange: Exchange) -> None:
@@ -83,7 +87,8 @@ def _name(message: Message) -> str | None:
 
 
 def _check_field(exchange: Exchange, field: str, expected: str, *, may_be_encoded: bool = False) -> None:
-    given = exchange.headers.getlist(field)
+    # What stands around a value is none of it (RFC 9110 §5.5), and not every server takes it away.
+    given = [value.strip(" \t") for value in exchange.headers.getlist(field)]
     # Given twice, somebody else might have read the other one.
     is_clean = len(given) == 1 and _FIELD_TEXT.fullmatch(given[0]) is not None
     if not is_clean or (decoded(given[0]) if may_be_encoded else given[0]) != expected:
@@ -105,7 +110,9 @@ def decoded(value: str) -> str | None:
 
 
 async def _discover(_: Exchange) -> JsonObject:
-    supported: JsonObject = {"supportedVersions": [*REVISIONS], "capabilities": CAPABILITIES}
+    # Messages of tools are handed on to whoever asks for them with a call.
+    capabilities: JsonObject = {**CAPABILITIES, "logging": {}}
+    supported: JsonObject = {"supportedVersions": [*REVISIONS], "capabilities": capabilities}
     return _cached(supported | {"instructions": INSTRUCTIONS})
 
 
@@ -122,4 +129,5 @@ async def _no_method(_: Exchange) -> JsonObject:
     raise Fault(Code.METHOD_NOT_FOUND, "there is no such method", status=HTTPStatus.NOT_FOUND)
 
 
-METHODS: Final[Methods] = {"server/discover": _discover, "tools/list": _list_tools, "tools/call": call_tool}
+METHODS: Final[Methods] = {"server/discover": _discover, "tools/list": _list_tools}
+"""Beside `tools/call`, which alone takes its time."""

@@ -9,16 +9,28 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.api.errors import TABLE, DenialError, OverMcp, allowed
 from app.api.gateway import Key
-from app.api.mcp.exchange import Exchange
+from app.api.mcp.exchange import CAPABILITIES_META, Exchange
 from app.api.mcp.messages import Code, Fault
-from app.api.mcp.results import DECISION, PREFIX, decision_of, denied_result, failed_result, result_of
+from app.api.mcp.results import (
+    DECISION,
+    PREFIX,
+    allowed_decision,
+    decision_of,
+    denied_result,
+    failed_result,
+    lacked_by,
+    result_of,
+)
 from app.api.wire import ToolSpelling
 from app.core.grant import ToolName
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.usecases.authorize_call import ProposedCall
 from app.usecases.failures import CallInFlight, Denied, IdempotencyConflict, ToolServerFailed
-from app.usecases.forward_call import forward_call
+from app.usecases.forward_call import Forwarded, forward_call
 from app.usecases.list_tools import ListedTool, list_tools
+from app.usecases.watch import Watch
+
+CALL: Final = "tools/call"
 
 IDEMPOTENCY_KEY: Final = f"{PREFIX}idempotencyKey"
 
@@ -27,6 +39,8 @@ MAX_PAGE_BYTES: Final = 1_048_576
 
 HEADER_KEYWORD: Final = "x-mcp-header"
 """What makes clients repeat an argument in a header field. No field is read here, so nobody is asked to send one."""
+
+_OF_OTHER_ROUNDS: Final = frozenset({"inputResponses", "requestState"})
 
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 _VALUES: Final = frozenset({"const", "enum", "default", "examples"})
@@ -107,16 +121,27 @@ def _position(cursor: JsonValue) -> str | None:
 # --- tools/call -------------------------------------------------------------------------------------------
 
 
-async def call_tool(exchange: Exchange) -> JsonObject:
+async def call_tool(exchange: Exchange, watch: Watch) -> JsonObject:
     """One call through the gateway, decided where every route's calls are. Raises Fault, DenialError."""
     proposed = _proposed(exchange)
     try:
-        came = await forward_call(exchange.world, exchange.caller, proposed)
+        came = await forward_call(exchange.world, exchange.caller, proposed, watch)
     except (CallInFlight, IdempotencyConflict, ToolServerFailed) as failure:
         return failed_result(failure)
     if isinstance(came, Denied):
         return _denied(came)
+    if exchange.is_stateless:
+        _check_capabilities(exchange, came)
     return result_of(came)
+
+
+def _check_capabilities(exchange: Exchange, came: Forwarded) -> None:
+    """Refuse, as the tool did, a client that does not offer what the tool needs; another one can't be helped here."""
+    declared = exchange.message.meta.get(CAPABILITIES_META)
+    lacked = lacked_by(came, declared if isinstance(declared, dict) else {})
+    if lacked:
+        data: JsonObject = {"requiredCapabilities": lacked, DECISION: allowed_decision(came)}
+        raise Fault(Code.MISSING_CAPABILITY, "the tool needs what the client does not offer", data=data)
 
 
 def _denied(denied: Denied) -> JsonObject:
@@ -132,6 +157,9 @@ def _denied(denied: Denied) -> JsonObject:
 
 def _proposed(exchange: Exchange) -> ProposedCall:
     params = exchange.message.params
+    if not _OF_OTHER_ROUNDS.isdisjoint(params):
+        # Nobody here asked for input, so that whatever is presented as an answer or as our state is none of ours.
+        raise Fault(Code.INVALID_PARAMS, "no input was asked for: a call is made anew, without answers and state")
     arguments = params.get("arguments", {})
     if not isinstance(arguments, dict):
         raise Fault(Code.INVALID_PARAMS, "arguments must be an object")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from app.adapters.sql.documents import RecordCache, dump, load, load_once
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount, Price
+from app.core.definition import Definition, PendingDefinition
 from app.core.grant import POLICY_V0
 from app.core.registry import (
     Client,
@@ -28,7 +29,7 @@ from app.core.registry import (
     Window,
 )
 from tests.contracts.examples import CLIENT, POLICY, RESOURCE, SERVER, TENANT, TOOL
-from tests.samples import ACME
+from tests.samples import ACME, NOW
 
 T = TypeVar("T")
 Registered = Tenant | Client | ToolServer | Tool | Resource | Policy
@@ -56,19 +57,31 @@ SERVER_BEFORE_RESOLVERS = (
     '"max_response_bytes":65536,"name":"support","tenant_id":"acme","timeout_seconds":2.5,"transport":"http",'
     '"upstream_audience":"https://backend.example"}'
 )
-SERVER_DOCUMENT = (
+SERVER_BEFORE_PINS = (
     '{"active":true,"audience":"https://tools.example/support","credential":{"header":"X-Key",'
     '"sealed":"AP8gc2VhbGVk","type":"header"},"endpoint":"https://backend.example/support",'
     '"max_response_bytes":65536,"name":"support","resolver":{"cache_seconds":1.5,"path":"/resources",'
     '"types":["case","account"]},"tenant_id":"acme","timeout_seconds":2.5,"transport":"http",'
     '"upstream_audience":"https://backend.example"}'
 )
-TOOL_DOCUMENT = (
+SERVER_DOCUMENT = SERVER_BEFORE_PINS.replace('"endpoint"', '"definition_max_age_seconds":2.5,"endpoint"')
+TOOL_BEFORE_PINS = (
     '{"description":"Finds cases – quickly","effect":"read","http":{"method":"GET","path":"/cases/{id}"},'
     '"idempotent":true,"input_schema":{"properties":{"limit":{"enum":[null,true],"maximum":1.5}},"type":"object"},'
     '"loggable_arguments":["customerId"],"name":"case_search","output_schema":null,'
     '"price":{"cost_from":"/cost","fixed_ucents":1,"max_ucents":2},"server":"support","sinks":["mail","web"],'
     '"source":"declared","tenant_id":"acme","trust":"internal"}'
+)
+TOOL_DOCUMENT = TOOL_BEFORE_PINS.replace(
+    '"price"',
+    '"pending":{"definition":null,"digest":"d2","flaw":"/description: too long",'
+    '"seen_at":"2026-06-01T12:00:00+00:00"},'
+    '"pinned":{"description":"Finds","input_schema":{"type":"object"},"output_schema":null},"price"',
+)
+PINNED_TOOL = replace(
+    TOOL,
+    pinned=Definition(description="Finds", input_schema={"type": "object"}, output_schema=None),
+    pending=PendingDefinition(digest="d2", seen_at=NOW, definition=None, flaw="/description: too long"),
 )
 RESOURCE_DOCUMENT = (
     '{"attributes":{"amount":12.5,"closedBy":null,"items":3,"open":true,"owner":"user:ada"},"id":"case_7",'
@@ -88,14 +101,17 @@ POLICY_DOCUMENT = (
         (TENANT, TENANT_DOCUMENT),
         (replace(TENANT, policy_version=POLICY_V0), TENANT_BEFORE_POLICIES),
         (CLIENT, CLIENT_DOCUMENT),
-        (SERVER, SERVER_DOCUMENT),
+        (replace(SERVER, definition_max_age_seconds=2.5), SERVER_DOCUMENT),
+        (SERVER, SERVER_BEFORE_PINS),
         (replace(SERVER, resolver=None), SERVER_BEFORE_RESOLVERS),
-        (TOOL, TOOL_DOCUMENT),
+        (PINNED_TOOL, TOOL_DOCUMENT),
+        (TOOL, TOOL_BEFORE_PINS),
         (RESOURCE, RESOURCE_DOCUMENT),
         (POLICY, POLICY_DOCUMENT),
     ],
     ids=[
-        "tenant", "tenant before policies", "client", "server", "server before resolvers", "tool", "resource", "policy",
+        "tenant", "tenant before policies", "client", "server", "server before pins", "server before resolvers", "tool",
+        "tool before pins", "resource", "policy",
     ],
 )  # fmt: skip
 def test_a_document_that_was_stored_once_still_reads_the_same(record: Registered, document: str) -> None:
@@ -120,6 +136,8 @@ GIVEN: Mapping[str, st.SearchStrategy[object]] = {
     "attributes": st.dictionaries(st.text(max_size=3), json_scalars, max_size=5),
     "timeout_seconds": st.floats(0, 1e6),
     "cache_seconds": st.floats(0, 1e6),
+    "definition_max_age_seconds": st.floats(0, 300),
+    "jwks": st.none() | json_objects,
     "created_at": st.datetimes(timezones=st.just(UTC)),
 }
 
@@ -135,8 +153,14 @@ def _values(member: "Field[object]") -> st.SearchStrategy[object]:
     return st.from_type(cast("type[object]", member.type)) if given is None else given
 
 
-for part in (Amount, Price, Window, Ceiling, Credential, HttpBinding, Resolver, PolicyCase):
+for part in (Amount, Price, Window, Ceiling, Credential, HttpBinding, Resolver, PolicyCase, Definition):
     st.register_type_strategy(part, every_member_of(part))
+times = st.datetimes(timezones=st.just(UTC))
+st.register_type_strategy(
+    PendingDefinition,
+    st.builds(PendingDefinition, digest=st.text(), seen_at=times, definition=st.from_type(Definition), flaw=st.none())
+    | st.builds(PendingDefinition, digest=st.text(), seen_at=times, definition=st.none(), flaw=st.text()),
+)
 
 
 @given(st.one_of(*(every_member_of(kind) for kind in (Tenant, Client, ToolServer, Tool, Resource, Policy))))

@@ -12,7 +12,7 @@ from aiohttp import web
 from app.core.grant import ToolName
 from app.core.registry import HttpBinding, Transport
 from app.core.strict_json import JsonObject
-from app.ports import UpstreamRequest
+from app.ports import Listener, UpstreamRequest
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RawHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -29,6 +29,8 @@ def a_request(
     timeout_seconds: float = 20,
     max_response_bytes: int = 1_000_000,
     run: str = "run_1",
+    input_schema: JsonObject | None = None,
+    listener: Listener | None = None,
 ) -> UpstreamRequest:
     return UpstreamRequest(
         transport=transport,
@@ -40,6 +42,8 @@ def a_request(
         timeout_seconds=timeout_seconds,
         max_response_bytes=max_response_bytes,
         session_key=f"acme/billing/{run}",
+        input_schema=input_schema or {},
+        listener=listener,
     )
 
 
@@ -96,7 +100,10 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 @dataclass
 class McpServer:
-    """An MCP server as a script: `tools` answers calls, and what was heard is kept."""
+    """An MCP server with sessions as a script: `answer` answers calls, and what was heard is kept.
+
+    What is of no session it refuses with 404, or as `unknown` says.
+    """
 
     sse: bool = False
     revision: str = "2025-11-25"
@@ -104,7 +111,9 @@ class McpServer:
     open: dict[str, str] = field(default_factory=dict)
     opened: int = 0
     heard: list[tuple[str | None, JsonObject]] = field(default_factory=list)
+    unknown: Callable[[], web.Response] | None = None
     requests: list[web.Request] = field(default_factory=list)
+    probes: list[web.Request] = field(default_factory=list)
     peers: set[object] = field(default_factory=set)
     ended: list[str] = field(default_factory=list)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -118,11 +127,15 @@ class McpServer:
             await self._note(lambda: self.ended.append(session or ""))
             return web.Response(status=204)
         message: JsonObject = json.loads(await request.read())
+        if message.get("method") == "server/discover":
+            # It knows no request outside a session but the greeting.
+            self.probes.append(self.requests.pop())
+            return self.unknown() if self.unknown else web.Response(status=404)
         await self._note(lambda: self.heard.append((session, message)))
-        if message["method"] == "initialize":
+        if message.get("method") == "initialize":
             return self._initialised(message)
         if session not in self.open:
-            return web.Response(status=404)
+            return self.unknown() if self.unknown and session is None else web.Response(status=404)
         if "id" not in message:
             return web.Response(status=202)
         return await self._answered(request, message)
@@ -162,7 +175,75 @@ class McpServer:
         return await streamed(request, event(answer))
 
 
+REQUIRED_META = {
+    "io.modelcontextprotocol/protocolVersion": str,
+    "io.modelcontextprotocol/clientCapabilities": dict,
+}
+
+
+@dataclass
+class StatelessServer:
+    """A tool server of 2026-07-28 as a script that holds its clients to the letter: `answer` answers calls."""
+
+    sse: bool = False
+    supported: tuple[str, ...] = ("2026-07-28",)
+    answer: Callable[[web.Request, JsonObject], Awaitable[web.StreamResponse | JsonObject]] | None = None
+    heard: list[JsonObject] = field(default_factory=list)
+    requests: list[web.Request] = field(default_factory=list)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a client has let a connection go whose request was not answered."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method != "POST":
+            return web.Response(status=405)
+        message: JsonObject = json.loads(await request.read())
+        self.requests.append(request)
+        self.heard.append(message)
+        fault = self._fault(request, message)
+        if fault is not None:
+            code, data = fault
+            error = {"code": code, "message": "no", **({} if data is None else {"data": data})}
+            return web.json_response({"jsonrpc": "2.0", "id": message.get("id"), "error": error}, status=400)
+        if message["method"] == "server/discover":
+            found = {"supportedVersions": [*self.supported], "capabilities": {"tools": {}}, "ttlMs": 0}
+            return web.json_response(response(message, {"resultType": "complete", "cacheScope": "private", **found}))
+        try:
+            return await self._answered(request, message)
+        except asyncio.CancelledError:
+            self.gone.set()
+            raise
+
+    def calls(self, method: str = "tools/call") -> list[JsonObject]:
+        return [message for message in self.heard if message.get("method") == method]
+
+    def _fault(self, request: web.Request, message: JsonObject) -> tuple[int, object] | None:
+        params = message.get("params", {})
+        meta = params.get("_meta", {}) if isinstance(params, dict) else {}
+        assert isinstance(params, dict)
+        assert isinstance(meta, dict)
+        header = request.headers.get("MCP-Protocol-Version", self.supported[0])
+        if header not in self.supported:
+            return -32022, {"supported": [*self.supported], "requested": header}
+        if any(not isinstance(meta.get(name), kind) for name, kind in REQUIRED_META.items()):
+            return -32602, None
+        version = meta["io.modelcontextprotocol/protocolVersion"]
+        repeated = {"MCP-Protocol-Version": version, "Mcp-Method": message["method"]}
+        if message["method"] == "tools/call":
+            repeated["Mcp-Name"] = params["name"]
+        if any(request.headers.getall(name, []) != [value] for name, value in repeated.items()):
+            return -32020, None
+        return None
+
+    async def _answered(self, request: web.Request, message: JsonObject) -> web.StreamResponse:
+        answer = await self.answer(request, message) if self.answer else response(message, FINAL)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return await streamed(request, event(answer)) if self.sse else web.json_response(answer)
+
+
 A_RESULT: JsonObject = {"content": [{"type": "text", "text": "done"}], "isError": False}
+
+FINAL: JsonObject = {"resultType": "complete", **A_RESULT}
 
 
 def response(message: JsonObject, result: Any) -> JsonObject:  # noqa: ANN401 - whatever a server might say

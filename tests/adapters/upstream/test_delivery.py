@@ -308,7 +308,7 @@ async def test_a_redirect_is_never_followed(upstream: ToolUpstream, status: int,
     assert paths == ["/", "/"]
     assert {answer.detail for answer in answers} <= {
         f"the tool answered HTTP {status}",
-        f"the tool server opened no session: the tool answered HTTP {status}",
+        f"the tool server did not say what it speaks: the tool answered HTTP {status}",
     }
 
 

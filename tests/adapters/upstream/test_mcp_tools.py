@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -184,6 +184,8 @@ async def test_a_server_without_sessions_is_called_without_one(upstream: ToolUps
 
     async def handle(request: web.Request) -> web.Response:
         message = json.loads(await request.read())
+        if message["method"] == "server/discover":
+            return web.Response(status=400)
         sessions.append(request.headers.get("Mcp-Session-Id"))
         if message["method"] == "initialize":
             return web.json_response(response(message, {"protocolVersion": "2025-06-18"}))
@@ -222,34 +224,49 @@ async def test_a_revision_that_nobody_here_speaks_leaves_the_call_unsent(
     assert server.calls() == []
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        web.Response(status=401),
-        web.Response(status=404),
-        web.Response(status=202),
-        web.Response(text="hello"),
-        web.json_response([]),
-        web.json_response({"jsonrpc": "2.0", "id": 0, "error": {"code": -32600, "message": "no"}}),
-        web.json_response({"jsonrpc": "2.0", "id": 9, "result": {"protocolVersion": "2025-11-25"}}),
-        web.json_response(
-            {"jsonrpc": "2.0", "id": 0, "result": {"protocolVersion": "2025-11-25"}},
-            headers={"Mcp-Session-Id": "a b"},
-        ),
-    ],
-)
-async def test_a_failed_handshake_leaves_the_call_unsent(upstream: ToolUpstream, reply: web.Response) -> None:
-    requests = []
+REFUSALS: dict[str, Callable[[], web.Response]] = {
+    "not found": lambda: web.Response(status=404),
+    "out of order": lambda: web.Response(status=503),
+    "taken": lambda: web.Response(status=202),
+    "a greeting": lambda: web.Response(text="hello"),
+    "a list": lambda: web.json_response([]),
+    "an error": lambda: web.json_response({"jsonrpc": "2.0", "id": 0, "error": {"code": -32600, "message": "no"}}),
+    "another id": lambda: web.json_response({"jsonrpc": "2.0", "id": 9, "result": {"protocolVersion": "2025-11-25"}}),
+    "no session id": lambda: web.json_response(
+        {"jsonrpc": "2.0", "id": 0, "result": {"protocolVersion": "2025-11-25"}}, headers={"Mcp-Session-Id": "a b"}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+async def test_a_failed_handshake_leaves_the_call_unsent(upstream: ToolUpstream, what: str) -> None:
+    methods = []
 
     async def handle(request: web.Request) -> web.Response:
-        requests.append(request)
-        return reply
+        methods.append(json.loads(await request.read())["method"])
+        return REFUSALS[what]()
 
     async with serving(handle) as endpoint:
         answer = await upstream.call(mcp(endpoint))
-    assert (answer.outcome, len(requests)) == (Outcome.UNSENT, 1)
+    assert (answer.outcome, methods) == (Outcome.UNSENT, ["server/discover", "initialize"])
     assert answer.detail is not None
     assert answer.detail.startswith("the tool server opened no session: ")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_takes_not_the_credential_is_not_asked_in_other_words(
+    upstream: ToolUpstream, status: int
+) -> None:
+    methods = []
+
+    async def handle(request: web.Request) -> web.Response:
+        methods.append(json.loads(await request.read())["method"])
+        return web.Response(status=status)
+
+    async with serving(handle) as endpoint:
+        answer = await upstream.call(mcp(endpoint))
+    assert (answer.outcome, methods) == (Outcome.UNSENT, ["server/discover"])
+    assert answer.detail == f"the tool server did not say what it speaks: the tool answered HTTP {status}"
 
 
 async def test_a_slow_handshake_leaves_the_call_unsent_and_timed_out(upstream: ToolUpstream) -> None:
