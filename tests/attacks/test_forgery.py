@@ -2,18 +2,21 @@
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+import httpx
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.api_client import ACCESS_TOKEN, Json, made, refused
 from tests.attacks.stage import Stage
+from tests.mcp_client import McpClient
 
 pytestmark = pytest.mark.anyio
 
 CASES = {"customerId": "c_42"}
+ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 STRANGERS_KEY = Ed25519PrivateKey.generate()
 
 
@@ -97,17 +100,115 @@ async def test_a_grant_with_wider_authority_under_its_old_signature_is_refused(s
     assert refused(await stage.api.call(wider, stage.support, "search", CASES), 401) == "token_invalid"
 
 
-async def test_each_kind_of_token_is_refused_where_another_is_expected(stage: Stage) -> None:
+# --- genuine, and of another kind (RFC 8725 §3.11) ------------------------------------------------------------
+
+
+async def credentials_of(stage: Stage) -> dict[str, str]:
+    """One of each kind that a tenant's clients and tool servers ever see, all genuine and all alive."""
+    path = f"/tool-servers/support?tenant={stage.tenant}"
+    made(await stage.api.admin_request("PATCH", path, json={"credential": {"type": "jwt"}}))
     grant = await stage.grant()
-    api_token = await stage.api.token(stage.planner)
     access = await stage.token(grant)
-    assert refused(await stage.api.call(api_token, stage.support, "search", CASES), 401) == "token_invalid"
-    assert refused(await stage.api.exchange(stage.planner, access), 400) == "token_invalid"
-    assert refused(await stage.api.exchange(stage.planner, api_token, subject_token_type=ACCESS_TOKEN), 400)
-    mint = await stage.api.request("POST", "/v1/grants", access, json={})
-    assert refused(mint, 403) == "insufficient_scope"
-    as_access = await stage.api.exchange(stage.planner, grant["grant"], subject_token_type=ACCESS_TOKEN)
-    assert refused(as_access, 400) == "token_invalid"
+    made(await stage.api.call(access, stage.support, "search", CASES))
+    greeting = await McpClient(stage.api.http, access, "2025-11-25").initialize()
+    return {
+        "a grant": grant["grant"],
+        "a token for a tool server": access,
+        "a token for the API": await stage.api.token(stage.planner),
+        "the gateway's own": stage.tools.requests[-1].headers["Authorization"].removeprefix("Bearer "),
+        "a session's id": greeting.headers["mcp-session-id"],
+        "a grant's id": grant["grantId"],
+        "a client's secret": stage.planner.client_secret,
+    }
+
+
+Door = Callable[[Stage, str], Awaitable[httpx.Response]]
+
+
+async def as_token_of_a_tool(stage: Stage, credential: str) -> httpx.Response:
+    return await stage.api.call(credential, stage.support, "search", CASES)
+
+
+async def as_token_over_mcp(stage: Stage, credential: str) -> httpx.Response:
+    return await McpClient(stage.api.http, credential).ask("tools/list")
+
+
+async def as_token_of_the_api(stage: Stage, credential: str) -> httpx.Response:
+    return await stage.api.request("POST", "/v1/grants", credential, json={})
+
+
+async def as_subjects_grant(stage: Stage, credential: str) -> httpx.Response:
+    return await stage.api.exchange(stage.planner, credential)
+
+
+async def as_subjects_token(stage: Stage, credential: str) -> httpx.Response:
+    return await stage.api.exchange(stage.planner, credential, subject_token_type=ACCESS_TOKEN)
+
+
+async def as_actors_token(stage: Stage, credential: str) -> httpx.Response:
+    grant = await stage.grant()
+    return await stage.api.exchange(
+        stage.planner, grant["grant"], actor_token=credential, actor_token_type=ACCESS_TOKEN
+    )
+
+
+async def as_secret(stage: Stage, credential: str) -> httpx.Response:
+    client = stage.planner._replace(client_secret=credential)
+    return await stage.api.introspect(client, credential)
+
+
+async def as_assertion(stage: Stage, credential: str) -> httpx.Response:
+    """Of a client (RFC 7523 §2.2)."""
+    proof = {"client_assertion": credential, "client_assertion_type": ASSERTION, "client_id": stage.planner.client_id}
+    return await stage.api.http.post("/oauth/token", data={"grant_type": "client_credentials"} | proof)
+
+
+async def as_authorization(stage: Stage, credential: str) -> httpx.Response:
+    """An assertion as a grant (RFC 7523 §2.1)."""
+    form = {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": credential}
+    return await stage.api.http.post("/oauth/token", data=form, auth=httpx.BasicAuth(*stage.planner))
+
+
+async def as_proof(stage: Stage, credential: str) -> httpx.Response:
+    """Of a key (RFC 9449 §4)."""
+    form, headers = {"grant_type": "client_credentials"}, {"DPoP": credential}
+    return await stage.api.http.post("/oauth/token", data=form, auth=httpx.BasicAuth(*stage.planner), headers=headers)
+
+
+DOORS: dict[Door, tuple[int, set[str]]] = {
+    as_token_of_a_tool: (401, {"a token for a tool server", "a grant"}),
+    as_token_over_mcp: (401, {"a token for a tool server", "a grant"}),
+    as_token_of_the_api: (401, {"a token for the API"}),
+    as_subjects_grant: (400, {"a grant"}),
+    as_subjects_token: (400, {"a token for a tool server"}),
+    as_actors_token: (400, {"a token for a tool server", "a token for the API"}),
+    as_secret: (401, {"a client's secret"}),
+    as_assertion: (401, set()),
+    as_authorization: (400, set()),
+    as_proof: (400, set()),
+}
+"""What each is refused with, and which kinds are not. A grant is a bearer token where its tenant allows that."""
+
+
+@pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)
+async def test_each_kind_of_credential_is_refused_where_another_is_expected(stage: Stage, door: Door) -> None:
+    status, taken = DOORS[door]
+    for kind, credential in (await credentials_of(stage)).items():
+        response = await door(stage, credential)
+        if kind in taken:
+            assert response.is_success, (kind, response.text)
+            continue
+        # A living token for a tool server, or a grant, proves somebody to the API who may not do this there.
+        may_be = {status, 403} if door is as_token_of_the_api and kind.startswith(("a grant", "a token")) else {status}
+        assert response.status_code in may_be, (kind, response.text)
+        assert credential not in response.text
+
+
+async def test_what_is_no_token_is_inactive_and_what_is_one_says_of_which_kind(stage: Stage) -> None:
+    types = {"a grant": "N_A", "a token for a tool server": "Bearer", "a token for the API": "Bearer"}
+    for kind, credential in (await credentials_of(stage)).items():
+        seen = (await stage.api.introspect(stage.planner, credential)).json()
+        assert seen == {"active": False} if kind not in types else seen["token_type"] == types[kind]
 
 
 async def test_the_gateways_own_credential_is_no_token_here(stage: Stage) -> None:

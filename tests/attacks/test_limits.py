@@ -64,12 +64,6 @@ async def test_strangers_guessing_a_slow_secret_keep_no_client_from_its_token(st
     assert all("retry-after" in answer.headers for answer in answers if answer.status_code == 429)
 
 
-async def test_a_token_for_the_api_is_not_said_to_be_revoked(stage: Stage) -> None:
-    token = await stage.api.token(stage.planner)
-    response = await stage.api.revoke(stage.planner, token)
-    assert (response.status_code, response.json()["error"]) == (400, "unsupported_token_type")
-
-
 async def test_a_disabled_clients_token_and_grant_act_nowhere(stage: Stage) -> None:
     other = await stage.api.client(stage.tenant, f"{stage.tenant}-other")
     grant = made(await stage.api.mint(other, audience=stage.support, allowedTools=["search"], maxToolCalls=1))

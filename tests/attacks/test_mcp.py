@@ -1,6 +1,7 @@
 """The MCP endpoint under attack, on real servers: another wire is no other authority, and nothing is remembered."""
 
 import asyncio
+import base64
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
@@ -221,6 +222,67 @@ async def test_header_fields_that_name_a_granted_tool_smuggle_no_other_one_in(st
     assert (response.status_code, error_of(response)["code"]) == (400, -32020)
 
 
+async def test_a_batch_runs_none_of_its_calls(stage: Stage) -> None:
+    token = await stage.token(await stage.grant())
+    for revision in REVISIONS:
+        client = over_mcp(stage, token, revision)
+        await client.ask("tools/list")
+        body, headers = client.request("tools/call", {"name": "search", "arguments": CASES})
+        for batch in ([body], [body, body], [{"jsonrpc": "2.0", "method": "notifications/initialized"}, body]):
+            response = await client.send(batch, headers)
+            assert (response.status_code, error_of(response)["code"]) == (400, -32600)
+    assert not stage.tools.of("search", tenant=stage.tenant)
+
+
+LINE_ENDS: Final = (
+    "search\r\nMcp-Name: fail",
+    "search\nMcp-Name: fail",
+    "search\r\n\tfail",
+    "search\rfail",
+    "search\x00",
+)
+
+
+@pytest.mark.parametrize("value", LINE_ENDS)
+async def test_a_line_end_in_a_field_starts_no_other_field(stage: Stage, value: str) -> None:
+    client = over_mcp(stage, await stage.token(await stage.grant()))
+    body, headers = client.request("tools/call", {"name": "search", "arguments": CASES})
+    answer = await raw_answer(stage, client, body, headers | {"Mcp-Name": value})
+    assert answer.startswith(b"HTTP/1.1 400"), answer
+    assert not stage.tools.of("search", tenant=stage.tenant)
+
+
+@pytest.mark.parametrize("name", [*LINE_ENDS, "search\u2028", "../search", "search "])
+async def test_a_name_with_more_than_a_name_in_it_is_none_however_it_is_encoded(stage: Stage, name: str) -> None:
+    client = over_mcp(stage, await stage.token(await stage.grant()))
+    body, headers = client.request("tools/call", {"name": name, "arguments": CASES})
+    headers["Mcp-Name"] = f"=?base64?{base64.b64encode(name.encode()).decode()}?="
+    response = await client.send(body, headers)
+    assert error_of(response)["code"] == -32602
+    assert not stage.tools.of("search", tenant=stage.tenant)
+
+
+async def raw_answer(stage: Stage, client: McpClient, body: Json, headers: Json) -> bytes:
+    """What is answered to a request whose header fields no HTTP client would write."""
+    reader, writer = await raw_request(stage, client, body, headers | {"Connection": "close"})
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def raw_request(
+    stage: Stage, client: McpClient, body: Json, headers: Json
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = stage.api.url.removeprefix("http://").partition(":")
+    content = json.dumps(body).encode()
+    fields = client.fields(headers | {"Host": f"{host}:{port}", "Content-Length": str(len(content))})
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"POST /mcp/support HTTP/1.1\r\n{head}\r\n".encode() + content)
+    await writer.drain()
+    return reader, writer
+
+
 async def test_a_member_given_twice_names_no_tool(stage: Stage) -> None:
     client = over_mcp(stage, await stage.token(await stage.grant()))
     body, headers = client.request("tools/call", {"name": "search", "arguments": CASES})
@@ -278,7 +340,7 @@ async def test_many_calls_at_once_by_every_wire_spend_a_budget_once(stage: Stage
     assert len(stage.tools.of("search", tenant=stage.tenant)) == 5
 
 
-@pytest.mark.parametrize("revision", [STATELESS, "2025-11-25"])
+@pytest.mark.parametrize("revision", HANDSHAKES)
 async def test_a_call_whose_client_has_gone_is_settled_all_the_same(stage: Stage, revision: str) -> None:
     grant = await stage.open_grant("slow")
     token = await stage.token(grant)
@@ -297,15 +359,25 @@ async def test_a_call_whose_client_has_gone_is_settled_all_the_same(stage: Stage
     assert (await stage.api.usage(stage.planner, grant["grantId"]))["toolCalls"] == {"posted": 1, "pending": 0}
 
 
+async def test_a_client_of_today_that_has_gone_has_taken_its_call_back_and_pays_for_it(stage: Stage) -> None:
+    grant = await stage.open_grant("slow")
+    client = over_mcp(stage, await stage.token(grant))
+    params = {"name": "slow", "arguments": {"tenant": stage.tenant}, "_meta": {"dev.subgrant/idempotencyKey": "k1"}}
+    await hang_up_during(stage, client, *client.request("tools/call", params))
+    records: list[Json] = []
+    while not records:
+        records = await stage.records(type="tool.outcome_unknown")
+    (record,) = records
+    assert (record["cancelled"], record["costCents"]) == (True, 1)
+    again = await client.ask("tools/call", params)
+    assert (decision_of(again)["outcome"], result_of(again)["isError"]) == ("unknown", True)
+    assert len(stage.tools.of("slow", tenant=stage.tenant)) == 1, "what may have happened is not run again"
+    assert (await stage.api.usage(stage.planner, grant["grantId"]))["toolCalls"] == {"posted": 1, "pending": 0}
+
+
 async def hang_up_during(stage: Stage, client: McpClient, body: Json, headers: Json) -> None:
     """Send a request, and be gone once it has reached the tool."""
-    host, _, port = stage.api.url.removeprefix("http://").partition(":")
-    content = json.dumps(body).encode()
-    fields = client.fields(headers | {"Host": f"{host}:{port}", "Content-Length": str(len(content))})
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    _, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"POST /mcp/support HTTP/1.1\r\n{head}\r\n".encode() + content)
-    await writer.drain()
+    _, writer = await raw_request(stage, client, body, headers)
     await asyncio.to_thread(stage.tools.wait_for, 1, "slow", tenant=stage.tenant)
     writer.transport.abort()
 
