@@ -18,11 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from tests.members import DROP, with_changes
+
 Json = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-DROP: Final = object()
-"""As a member's value: the member is left out."""
 
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
@@ -35,10 +34,6 @@ _CURVES: Final[Mapping[str, Callable[[], ec.EllipticCurve]]] = {
 
 def b64(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def with_changes(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in {**document, **changes}.items() if value is not DROP}
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,16 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 
-Json = dict[str, Any]
+from tests.members import with_changes
 
-DROP: Final = object()
-"""As a member's value: the member is left out."""
+Json = dict[str, Any]
 
 
 def b64(content: bytes) -> str:
@@ -103,7 +102,7 @@ class Prover:
         if token is not None:
             right["ath"] = b64(hashlib.sha256(token.encode()).digest())
         head = {"typ": "dpop+jwt", "alg": self.alg, "jwk": self.jwk, **(header or {})}
-        return self.signed(_kept(head), _kept(right | claims))
+        return self.signed(with_changes(head, {}), with_changes(right, claims))
 
     def signed(self, header: Json, claims: Json) -> str:
         return self.signed_raw(json.dumps(header).encode(), json.dumps(claims).encode())
@@ -115,7 +114,3 @@ class Prover:
     def headers(self, method: str, url: str, token: str, **claims: object) -> dict[str, str]:
         """The two fields by which a request presents a bound token (RFC 9449 §7.1)."""
         return {"Authorization": f"DPoP {token}", "DPoP": self.proof(method, url, token=token, **claims)}  # type: ignore[arg-type]  # claims are any
-
-
-def _kept(members: Json) -> Json:
-    return {name: value for name, value in members.items() if value is not DROP}

@@ -12,7 +12,8 @@ from joserfc.jwk import ECKey, OKPKey, RSAKey
 from app.adapters.dpop import CLOCK_MARGIN, MAX_PROOF_CHARS, NONCE_PERIOD, WINDOW, DpopProofs, Nonces
 from app.core.reasons import Reason
 from app.ports import PROOF_ALGORITHMS, Proof, TokenRefused
-from tests.prover import DROP, Prover, b64
+from tests.members import DROP
+from tests.prover import Prover, b64
 
 URL = "https://subgrant.example/v1/gateway/calls"
 TOKEN = "a.token.of-any-kind"

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from app.adapters.outside_tokens import Ages, OutsideJwts
 from app.core.registry import SigningAlgorithm
 from app.ports import KeySource, OutsideToken, PublishedKeys, TokenRefused, UpstreamFailed
-from tests.outsiders import DROP, OutsideKey, a_key, a_weak_rsa_key, b64, claims_of, jwks, with_changes
+from tests.members import DROP, with_changes
+from tests.outsiders import OutsideKey, a_key, a_weak_rsa_key, b64, claims_of, jwks
 from tests.samples import NOW
 
 Json = dict[str, Any]

@@ -13,7 +13,8 @@ from app.adapters.ids import new_id
 from app.main import create_app, prepare
 from app.settings import Settings
 from tests.api_client import ACCESS_TOKEN, DELEGATION_GRANT, GENEROUS, Api, Credentials, Json, made, refused
-from tests.outsiders import DROP, a_key, claims_of, jwks
+from tests.members import DROP
+from tests.outsiders import a_key, claims_of, jwks
 from tests.server_process import BOOTSTRAP
 
 pytestmark = pytest.mark.anyio

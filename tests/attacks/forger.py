@@ -8,7 +8,7 @@ import asyncio
 import base64
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
@@ -21,12 +21,10 @@ from app.adapters.jose import KeyRing, OpenKey
 from app.core.strict_json import canonical
 from app.main import load_keys, open_store, open_vault, prepare
 from app.settings import load_settings
+from tests.members import with_changes
 from tests.server_process import BOOTSTRAP
 
 Json = dict[str, Any]
-
-DROP: Final = object()
-"""As a member's value: the member is left out."""
 
 ALPHABET: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
@@ -44,10 +42,6 @@ def b64(content: bytes) -> str:
 
 def unb64(segment: str) -> bytes:
     return base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
-
-
-def changed(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Json:
-    return {name: value for name, value in {**document, **changes}.items() if value is not DROP}
 
 
 def signed_by(key: OpenKey, header: bytes, payload: bytes) -> str:
@@ -93,11 +87,11 @@ class Forger:
 
     def headed(self, **members: object) -> str:
         """Another header, truly signed."""
-        return self.raw(canonical(changed(self.header, members)), self.payload)
+        return self.raw(canonical(with_changes(self.header, members)), self.payload)
 
     def claiming(self, **members: object) -> str:
         """Other claims, truly signed."""
-        return self.paid(canonical(changed(self.claims, members)))
+        return self.paid(canonical(with_changes(self.claims, members)))
 
     def spelling(self, name: str, value: bytes) -> str:
         """One claim whose value is spelt in these bytes, which no encoder would write; truly signed."""
@@ -124,15 +118,15 @@ class Forger:
     # --- without it ---------------------------------------------------------------------------------------
 
     def unsigned(self, **members: object) -> str:
-        header = canonical(changed(self.header, members))
+        header = canonical(with_changes(self.header, members))
         return f"{b64(header)}.{self.segments[1]}."
 
     def by_stranger(self, **members: object) -> str:
         """Signed by a key that is not the server's."""
-        return signed_by(STRANGER, canonical(changed(self.header, members)), self.payload)
+        return signed_by(STRANGER, canonical(with_changes(self.header, members)), self.payload)
 
     def hmac_with(self, secret: bytes, **members: object) -> str:
-        content = f"{b64(canonical(changed(self.header, {'alg': 'HS256', **members})))}.{self.segments[1]}"
+        content = f"{b64(canonical(with_changes(self.header, {'alg': 'HS256', **members})))}.{self.segments[1]}"
         return f"{content}.{b64(hmac.digest(secret, content.encode(), 'sha256'))}"
 
     def public(self, encoding: Encoding, form: PublicFormat) -> bytes:
@@ -155,7 +149,7 @@ class Forger:
 
     def ec(self, change: "EcChange | None" = None) -> str:
         """Truly signed by ES256, its r and s then changed."""
-        header = changed(self.header, {"alg": "ES256", "kid": self.ec_key.kid})
+        header = with_changes(self.header, {"alg": "ES256", "kid": self.ec_key.kid})
         head, _, signature = signed_by(self.ec_key, canonical(header), self.payload).rpartition(".")
         r, s = (int.from_bytes(half) for half in (unb64(signature)[:32], unb64(signature)[32:]))
         return f"{head}.{b64((change or EcChange()).of(r, s))}"

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.core.strict_json import canonical
-from tests.attacks.forger import DROP, P256_ORDER, STRANGER, EcChange, Forger, b64, unb64
+from tests.attacks.forger import P256_ORDER, STRANGER, EcChange, Forger, b64, unb64
+from tests.members import DROP
 
 PUBLIC: Final = PublicFormat.SubjectPublicKeyInfo
 MEGABYTE: Final = 2**20

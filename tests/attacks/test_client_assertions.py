@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.api_client import Api, Credentials, Json, made
 from tests.attacks.forger import Lure
 from tests.attacks.stage import Stage, set_stage
-from tests.outsiders import ASSERTION_TYPE, DROP, OutsideKey, a_key, b64, claims_of, jwks
+from tests.members import DROP
+from tests.outsiders import ASSERTION_TYPE, OutsideKey, a_key, b64, claims_of, jwks
 from tests.server_process import ServerProcess
 from tests.tool_server import ToolServer
 

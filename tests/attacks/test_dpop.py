@@ -17,7 +17,8 @@ import pytest
 from tests.api_client import ACCESS_TOKEN, DELEGATION_GRANT, Json, made, refused
 from tests.attacks.bound import CALLS, CASES, CHECKS, TOKEN, Bound
 from tests.attacks.stage import SEARCH_RULE, Stage
-from tests.prover import DROP, Prover, b64
+from tests.members import DROP
+from tests.prover import Prover, b64
 from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.anyio

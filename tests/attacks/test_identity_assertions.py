@@ -16,7 +16,8 @@ from tests.api_client import ACCESS_TOKEN, DELEGATION_GRANT, Json, made, refused
 from tests.attacks.forger import unb64
 from tests.attacks.house import ID_TOKEN, IDP, JWT, JWT_BEARER, KEY, House, a_house
 from tests.attacks.stage import Stage, set_stage
-from tests.outsiders import DROP, a_key, b64, jwks
+from tests.members import DROP
+from tests.outsiders import a_key, b64, jwks
 from tests.server_process import ServerProcess
 
 pytestmark = pytest.mark.anyio

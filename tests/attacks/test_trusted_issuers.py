@@ -15,7 +15,8 @@ from aiohttp import web
 from tests.api_client import Api, Json, made
 from tests.api_client import refused as refused_because
 from tests.attacks.stage import Stage, set_stage
-from tests.outsiders import ASSERTION_TYPE, DROP, Answer, IdentityProvider, OutsideKey, a_key, claims_of, jwks
+from tests.members import DROP
+from tests.outsiders import ASSERTION_TYPE, Answer, IdentityProvider, OutsideKey, a_key, claims_of, jwks
 from tests.server_process import ServerProcess
 from tests.tool_server import ToolServer
 

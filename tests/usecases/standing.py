@@ -24,7 +24,8 @@ from app.usecases.issued_token import Exchanged
 from app.usecases.make_standing_grant import make_standing_grant
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.world import Caller
-from tests.outsiders import DROP, OutsideKey, a_key, jwks
+from tests.members import DROP
+from tests.outsiders import OutsideKey, a_key, jwks
 from tests.samples import ACME, SEARCH, SUPPORT
 from tests.usecases.worlds import PLANNER, Scene
 

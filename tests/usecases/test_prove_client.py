@@ -21,7 +21,8 @@ from app.usecases.authenticate_client import ClientCredentials
 from app.usecases.failures import Denied
 from app.usecases.prove_client import ClientAssertion, ClientName, ProvenClient, prove_client, spend_assertion
 from app.usecases.prove_identity import Proven, prove_identity
-from tests.outsiders import DROP, OutsideKey, a_key, claims_of, jwks
+from tests.members import DROP
+from tests.outsiders import OutsideKey, a_key, claims_of, jwks
 from tests.samples import ACME, NOW
 from tests.usecases.worlds import Scene, a_scene
 
