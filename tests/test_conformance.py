@@ -33,3 +33,9 @@ def test_every_item_names_tests_that_exist(item: str, shown_by: str) -> None:
     for test in named:
         file, _, function = test.partition("::")
         assert re.search(rf"^(async )?def {re.escape(function)}\(", (ROOT / file).read_text(), re.MULTILINE), test
+
+
+def test_every_file_that_the_page_names_is_there() -> None:
+    named = set(re.findall(r"tests/[a-z_/]+\.[a-z]+", PAGE))
+    assert named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

@@ -38,6 +38,7 @@ class RecordType(StrEnum):
     TOOL_REPEATED = "tool.repeated"
     TOOL_UNSENT = "tool.unsent"
     TOKEN_REVOKED = "token.revoked"
+    ACCESS_GRANTED = "access.granted"
     ACCESS_REFUSED = "access.refused"
     ADMIN_CHANGED = "admin.changed"
 

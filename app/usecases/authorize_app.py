@@ -9,19 +9,20 @@ that no worker has to remember it and nobody on the way can read or change it.
 
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from app.core.compact_jwt import base64url, decoded, refuse_unreadable
-from app.core.grant import ClientId, GrantChain, GrantId, TenantId, render_grant
+from app.core.grant import ClientId, GrantChain, TenantId, render_grant
 from app.core.reasons import Reason
 from app.core.registry import AuthMethod, Client, ClientKind, GrantType, Scope
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
 from app.usecases.authenticate_client import ClientCredentials, authenticate_client
 from app.usecases.failures import Denied, Failure
-from app.usecases.load_chain import Lineage, death, load_lineage
+from app.usecases.issue_under_standing_grant import standing_lineage
+from app.usecases.load_chain import death
 from app.usecases.read_wish import resolve_audience
 from app.usecases.record_stranger import record_stranger
 from app.usecases.world import World
@@ -67,12 +68,16 @@ class AppRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consent:
-    """A request that a person has signed in for, and until when it may be answered."""
+    """A request that a person has signed in for, what it was shown, and until when it may answer."""
 
     request: AppRequest
     person: ClientId
     jti: str
-    expires_at: datetime
+    answer_by: datetime
+    scopes: tuple[str, ...] = ()
+    """What the person was shown, and no more is ever given: these scopes,"""
+    standing_grant: str | None = None
+    """and for a tool server the standing grant that was behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,14 @@ class Offer:
 
     scopes: tuple[str, ...]
     grant: JsonObject | None = None
+
+    def covers(self, consent: Consent) -> bool:
+        """Whether it is still what the person was shown."""
+        return set(consent.scopes) <= set(self.scopes) and consent.standing_grant == self.standing_grant
+
+    @property
+    def standing_grant(self) -> str | None:
+        return None if self.grant is None else str(self.grant["grantId"])
 
 
 async def asking_app(world: World, app: ClientId, redirect_uri: str | None) -> tuple[Client, str]:
@@ -139,7 +152,7 @@ async def sign_in(world: World, request: AppRequest, person: ClientId, secret: s
         request=request,
         person=proven.client_id,
         jti=world.new_id("ac"),
-        expires_at=world.clock() + CONSENT_LIFETIME,
+        answer_by=world.clock() + CONSENT_LIFETIME,
     )
 
 
@@ -168,13 +181,13 @@ NOTHING_TO_SHARE: Final = Denied(
 
 async def _standing_chain(tx: Transaction, world: World, person: Client, resource: str) -> GrantChain | None:
     audience = await resolve_audience(tx, world, person.tenant_id, resource)
-    grant_id = None if audience is None else person.standing_grants.get(audience.server)
-    if grant_id is None:
-        return None
-    lineage = await load_lineage(tx, world, person.tenant_id, GrantId(grant_id), lock=False)
-    if not isinstance(lineage, Lineage) or await death(tx, world, lineage) is not None:
-        return None
-    return lineage.chain
+    lineage = None if audience is None else await standing_lineage(tx, world, person, audience.server, lock=False)
+    return None if lineage is None or await death(tx, world, lineage) is not None else lineage.chain
+
+
+def shown(consent: Consent, offer: Offer) -> Consent:
+    """The consent that a person is asked for, which holds what it was shown."""
+    return replace(consent, scopes=offer.scopes, standing_grant=offer.standing_grant)
 
 
 def code_for(world: World, consent: Consent) -> str:
@@ -191,8 +204,8 @@ CODE: Final = "authorization code"
 
 def seal_request(world: World, request: AppRequest) -> str:
     """For the form in which a person signs in."""
-    consent = Consent(request=request, person=ClientId(""), jti="", expires_at=world.clock() + CONSENT_LIFETIME)
-    return _sealed(world, REQUEST, consent, consent.expires_at)
+    consent = Consent(request=request, person=ClientId(""), jti="", answer_by=world.clock() + CONSENT_LIFETIME)
+    return _sealed(world, REQUEST, consent, consent.answer_by)
 
 
 def open_request(world: World, sealed: str) -> AppRequest:
@@ -202,7 +215,7 @@ def open_request(world: World, sealed: str) -> AppRequest:
 
 def seal_consent(world: World, consent: Consent) -> str:
     """For the form in which a person that has signed in says yes or no."""
-    return _sealed(world, CONSENT, consent, consent.expires_at)
+    return _sealed(world, CONSENT, consent, consent.answer_by)
 
 
 def open_consent(world: World, sealed: str) -> Consent:
@@ -216,7 +229,8 @@ def open_code(world: World, sealed: str) -> Consent:
 
 
 def _sealed(world: World, purpose: str, consent: Consent, expires_at: datetime) -> str:
-    document = {**asdict(consent), "expires_at": int(expires_at.timestamp())}
+    members = {**asdict(consent), "answer_by": int(consent.answer_by.timestamp())}
+    document = {"consent": members, "exp": int(expires_at.timestamp())}
     return base64url(world.vault.seal(json.dumps(document).encode(), purpose))
 
 
@@ -226,9 +240,11 @@ def _opened(world: World, purpose: str, sealed: str) -> Consent:
         document = json.loads(world.vault.open(decoded(sealed), purpose))
     except ValueError:
         raise Misdirected("this was not made here, or not for this") from None
-    # Nobody else seals for these purposes, so the members are as they were written.
-    request = document["request"] | {"scopes": tuple(document["request"]["scopes"])}
-    expires_at = datetime.fromtimestamp(document["expires_at"], UTC)
-    if world.clock() >= expires_at:
+    if world.clock() >= datetime.fromtimestamp(document["exp"], UTC):
         raise Misdirected("this has expired: ask again")
-    return Consent(**(document | {"request": AppRequest(**request), "expires_at": expires_at}))
+    # Nobody else seals for these purposes, so the members are as they were written.
+    members = document["consent"]
+    request = members["request"] | {"scopes": tuple(members["request"]["scopes"])}
+    answer_by = datetime.fromtimestamp(members["answer_by"], UTC)
+    rest = {"request": AppRequest(**request), "answer_by": answer_by, "scopes": tuple(members["scopes"])}
+    return Consent(**(members | rest))

@@ -1,14 +1,19 @@
 """A token for Subgrant's own API (RFC 6749 §4.1, §4.4). It carries scopes and no grant."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from app.core.audit import RecordType
 from app.core.reasons import Reason
 from app.core.registry import Client
 from app.core.strict_json import JsonObject
 from app.usecases.failures import Denied
 from app.usecases.issue_under_standing_grant import USED, Spending, spent_now
 from app.usecases.issued_token import confirmation
-from app.usecases.world import World
+from app.usecases.world import World, evidence
+
+TOKEN_PREFIX: Final = "at"
+"""What the ids of access tokens begin with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +46,8 @@ async def issue_api_token(
     if not granted <= held:
         detail = "the client may not have every scope that was asked for"
         return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail)
-    token_id = world.new_id("at")
-    if spending is not None and not await _spent(world, client, spending, token_id):
+    token_id = world.new_id(TOKEN_PREFIX)
+    if spending is not None and not await _spent(world, client, subject, spending, granted, token_id):
         return USED
     lifetime = int(world.rules.access_token_lifetime.total_seconds())
     issued_at = int(world.clock().timestamp())
@@ -65,8 +70,19 @@ async def issue_api_token(
     )
 
 
-async def _spent(world: World, client: Client, spending: Spending, token_id: str) -> bool:
+async def _spent(
+    world: World, client: Client, subject: Client, spending: Spending, scopes: frozenset[str], token_id: str
+) -> bool:
+    """Whether nothing stands against the use of what is presented. What comes of it is on record."""
+    members: JsonObject = {
+        "clientId": client.client_id,
+        "subject": subject.client_id,
+        "scopes": [*sorted(scopes)],
+        "tokenId": token_id,
+    }
     async with world.store.write() as tx:
-        is_first = await spent_now(tx, world, client.tenant_id, spending, on=token_id)
+        if not await spent_now(tx, world, client.tenant_id, spending, on=token_id):
+            return False
+        await tx.audit.append(client.tenant_id, [evidence(RecordType.ACCESS_GRANTED, world.clock(), members)])
         await tx.commit()
-    return is_first
+    return True

@@ -12,10 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from app.api import errors, oauth
-from app.api.oauth.failures import OAuthError, oauth_error
+from app.api import oauth
 from app.core.attenuation import Ceiling
 from app.core.budget import Amount
 from app.core.grant import ClientId, GrantId
@@ -26,6 +24,7 @@ from app.usecases.failures import Denied
 from app.usecases.make_standing_grant import make_standing_grant
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.world import Caller
+from tests.api.served import served
 from tests.prover import Prover
 from tests.samples import ACME, SEARCH, SUPPORT
 from tests.usecases.worlds import Scene, a_scene
@@ -111,23 +110,23 @@ def sent_back(response: httpx.Response, to: str = CALLBACK) -> dict[str, str]:
 async def browser() -> AsyncIterator[Browser]:
     scene = await a_scene()
     await register(scene, an_app(), a_person(scene))
+    await stand_behind(scene)
+    async with served(scene.world, oauth) as client:
+        yield Browser(client, scene)
+
+
+async def stand_behind(scene: Scene, *, max_tool_calls: int = 7) -> None:
+    """Give the person a standing grant for the support server."""
     fields = NarrowingFields(
         audience=(SUPPORT.uri,),
         allowed_tools=(SEARCH.tool,),
         resource_constraints={SEARCH.tool: {"*": {"any": True}}},
-        max_tool_calls=7,
+        max_tool_calls=max_tool_calls,
         max_spend_cents=50,
         expires_in_seconds=3600,
         may_redelegate=True,
     )
-    await make_standing_grant(scene.world, ADMIN, ACME, PERSON, fields)
-    app = FastAPI(redirect_slashes=False)
-    app.include_router(oauth.router)
-    errors.install(app)
-    app.exception_handler(OAuthError)(oauth_error)
-    app.state.world = scene.world
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ISSUER) as client:
-        yield Browser(client, scene)
+    assert not isinstance(await make_standing_grant(scene.world, ADMIN, ACME, PERSON, fields), Denied)
 
 
 async def register(scene: Scene, *clients: Client) -> None:

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import errors, mcp, well_known
+from app.api import mcp, well_known
 from app.api.errors import TABLE, OverMcp
 from app.api.mcp.messages import MAX_ID_CHARS
 from app.api.mcp.stateless import decoded
@@ -29,6 +29,7 @@ from app.usecases.exchange_token import ExchangeRequest, exchange_token
 from app.usecases.failures import CallInFlight, Denied, IdempotencyConflict
 from app.usecases.forward_call import Forwarded
 from app.usecases.issued_token import DELEGATION_GRANT, Exchanged
+from tests.api.served import served
 from tests.mcp_client import (
     DECISION,
     HANDSHAKES,
@@ -63,12 +64,7 @@ async def scene() -> Scene:
 
 @pytest.fixture
 async def http(scene: Scene) -> AsyncIterator[httpx.AsyncClient]:
-    app = FastAPI(version="7.8.9", redirect_slashes=False)
-    app.include_router(mcp.router)
-    app.include_router(well_known.router)
-    errors.install(app)
-    app.state.world = scene.world
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=ISSUER) as client:
+    async with served(scene.world, mcp, well_known) as client:
         yield client
 
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from app.api import errors, oauth
-from app.api.oauth.failures import OAuthError, oauth_error
+from app.api import oauth
 from app.usecases.issued_token import ACCESS_TOKEN, DELEGATION_GRANT
+from tests.api.served import served
 from tests.samples import ACME, SUPPORT
 from tests.usecases.worlds import PLANNER, Scene, a_scene
 
@@ -46,12 +45,7 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         assert planner is not None
         await tx.registry.put_client(replace(planner, secret_hash=scene.world.vault.hash_secret(SECRET)))
         await tx.commit()
-    app = FastAPI(redirect_slashes=False)
-    app.include_router(oauth.router)
-    errors.install(app)
-    app.exception_handler(OAuthError)(oauth_error)
-    app.state.world = scene.world
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=scene.world.rules.issuer) as client:
+    async with served(scene.world, oauth) as client:
         yield Endpoint(client, scene)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 
-from app.api import errors, oauth, well_known
+from app.api import oauth, well_known
 from app.core.registry import AuthMethod, Scope
+from tests.api.served import served
 from tests.usecases.worlds import a_scene
 
 pytestmark = pytest.mark.anyio
@@ -22,19 +22,15 @@ INSERTED = "/agents/subgrant"
 
 
 @asynccontextmanager
-async def served(issuer: str) -> AsyncIterator[httpx.AsyncClient]:
+async def at(issuer: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the server of this issuer, by another name than the issuer's."""
     scene = await a_scene(issuer=issuer)
-    app = FastAPI(redirect_slashes=False)
-    app.include_router(well_known.router)
-    app.include_router(oauth.router)
-    errors.install(app)
-    app.state.world = scene.world
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:1") as client:
+    async with served(scene.world, well_known, oauth, base_url="http://127.0.0.1:1") as client:
         yield client
 
 
 async def document(issuer: str, path: str, **headers: str) -> dict[str, Any]:
-    async with served(issuer) as client:
+    async with at(issuer) as client:
         response = await client.get(path, headers=headers)
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/json"
@@ -43,7 +39,7 @@ async def document(issuer: str, path: str, **headers: str) -> dict[str, Any]:
 
 
 async def status(issuer: str, path: str) -> int:
-    async with served(issuer) as client:
+    async with at(issuer) as client:
         return (await client.get(path)).status_code
 
 

@@ -135,6 +135,7 @@ class FailingStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.writes = 0
         self.fails_after: int | None = None
         self.fails_for = 10**9
         self.on_failure: Callable[[], None] = lambda: None
@@ -143,6 +144,7 @@ class FailingStore:
         return self._store.read()
 
     def write(self) -> AbstractAsyncContextManager[Transaction]:
+        self.writes += 1
         if self.fails_after is not None:
             self.fails_after -= 1
             if self.fails_after < 0 and self.fails_for > 0:

@@ -35,6 +35,7 @@ from app.usecases.authorize_app import (
     scopes_to_ask_for,
     seal_consent,
     seal_request,
+    shown,
     sign_in,
 )
 from app.usecases.failures import Denied
@@ -45,7 +46,8 @@ router = APIRouter()
 CODE_CHALLENGE_METHODS: Final = ("S256",)
 RESPONSE_TYPES: Final = ("code",)
 
-MAX_STATE_CHARS: Final = 2048
+_STATE: Final = re.compile(r"[\x20-\x7e]{0,2048}")
+"""Visible ASCII and blanks (RFC 6749 appendix A.5)."""
 
 _CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 """A SHA-256 in base64url (RFC 7636 §4.2)."""
@@ -136,7 +138,7 @@ async def _signed_in(world: World, asked: AppRequest, form: Form) -> Response:
     offer = await offer_to(world, consent)
     if isinstance(offer, Denied):
         return _denied(world, consent, offer)
-    values = {"consent": consent, "offer": offer, "sealed": seal_consent(world, consent)}
+    values = {"consent": consent, "offer": offer, "sealed": seal_consent(world, shown(consent, offer))}
     return _page("consent.html", f"Let {asked.app} act for you?", values, asked.redirect_uri)
 
 
@@ -148,6 +150,8 @@ async def _answered(world: World, consent: Consent, answered: str) -> Response:
     offer = await offer_to(world, consent)
     if isinstance(offer, Denied):
         return _denied(world, consent, offer)
+    if not offer.covers(consent):
+        raise Misdirected("what could be allowed has changed: ask again")
     return _sent_back(world, request.redirect_uri, request.state, {"code": code_for(world, consent)})
 
 
@@ -162,6 +166,8 @@ def _denied(world: World, consent: Consent, denied: Denied) -> Response:
 def _challenge(parameters: Form) -> str:
     if parameters.need("response_type") not in RESPONSE_TYPES:
         raise OAuthError("unsupported_response_type", "the response_type must be code")
+    if parameters.one("authorization_details") is not None:
+        raise OAuthError("invalid_authorization_details", "a narrowing comes with the code's redemption")
     if parameters.one("code_challenge_method") not in CODE_CHALLENGE_METHODS:
         raise OAuthError("invalid_request", "PKCE is needed, with the code_challenge_method S256")
     challenge = parameters.need("code_challenge")
@@ -182,8 +188,8 @@ def _resource(world: World, parameters: Form) -> str | None:
 
 
 def _state(state: str | None) -> str | None:
-    if state is not None and len(state) > MAX_STATE_CHARS:
-        raise OAuthError("invalid_request", f"the state must be at most {MAX_STATE_CHARS} characters")
+    if state is not None and not _STATE.fullmatch(state):
+        raise OAuthError("invalid_request", "the state must be at most 2048 characters of visible ASCII and blanks")
     return state
 
 

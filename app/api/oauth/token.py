@@ -10,7 +10,7 @@ from app.api.caller import TheWorld
 from app.api.description import form
 from app.api.oauth.assertion import assertion
 from app.api.oauth.client import JWT_BEARER, TheClient
-from app.api.oauth.code import code
+from app.api.oauth.code import code, refuse_unredeemable
 from app.api.oauth.details import narrowing_of
 from app.api.oauth.exchange import exchange
 from app.api.oauth.failures import ERRORS, NO_STORE, OAuthError, refused
@@ -58,13 +58,16 @@ router = APIRouter()
 )
 async def token(world: TheWorld, form: ProvenForm, client: TheClient) -> Response:
     """Each grant type (RFC 6749 §4.1, §4.4, RFC 8693, RFC 7523 §2.1) has its row in `ISSUERS`."""
-    await take_proof(world, client, form)
     grant_type = form.need("grant_type")
     issue = ISSUERS.get(grant_type)
     if issue is None:
         raise OAuthError("unsupported_grant_type", "the grant type is not supported")
     if grant_type not in client.grant_types:
         raise OAuthError("unauthorized_client", "the client may not use this grant type")
+    if grant_type == GrantType.AUTHORIZATION_CODE:
+        # An application without a secret may be anybody: no proof is kept for whoever only knows its name.
+        await refuse_unredeemable(world, client, form)
+    await take_proof(world, client, form)
     body = await issue(world, client, form)
     return JSONResponse(body.model_dump(exclude_none=True), headers=NO_STORE)
 
