@@ -171,6 +171,8 @@ async def offer_to(world: World, consent: Consent) -> Offer | Denied:
         chain = await _standing_chain(tx, world, person, request.resource)
     if chain is None:
         return Denied(reason=Reason.TARGET_REFUSED, detail="the person has no standing grant for this target")
+    if not chain.leaf.may_redelegate:
+        return Denied(reason=Reason.REDELEGATION_DENIED, detail="the person's standing grant may not be passed on")
     return Offer(scopes=request.scopes, grant=render_grant(chain.leaf))
 
 
@@ -188,6 +190,19 @@ async def _standing_chain(tx: Transaction, world: World, person: Client, resourc
 def shown(consent: Consent, offer: Offer) -> Consent:
     """The consent that a person is asked for, which holds what it was shown."""
     return replace(consent, scopes=offer.scopes, standing_grant=offer.standing_grant)
+
+
+async def withdraw(world: World, consent: Consent) -> None:
+    """Whoever said no is not taken at a later yes: the consent is answered, and no code of it is worth anything."""
+    expires_at, now = consent.answer_by + CODE_LIFETIME, world.clock()
+    async with world.store.write() as tx:
+        await tx.spent.spend(
+            consent.request.tenant_id, world.rules.issuer, consent.jti, expires_at=expires_at, now=now, on=WITHDRAWN
+        )
+        await tx.commit()
+
+
+WITHDRAWN: Final = "withdrawn"
 
 
 def code_for(world: World, consent: Consent) -> str:

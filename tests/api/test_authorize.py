@@ -115,7 +115,7 @@ async def browser() -> AsyncIterator[Browser]:
         yield Browser(client, scene)
 
 
-async def stand_behind(scene: Scene, *, max_tool_calls: int = 7) -> None:
+async def stand_behind(scene: Scene, *, max_tool_calls: int = 7, may_redelegate: bool = True) -> None:
     """Give the person a standing grant for the support server."""
     fields = NarrowingFields(
         audience=(SUPPORT.uri,),
@@ -124,7 +124,7 @@ async def stand_behind(scene: Scene, *, max_tool_calls: int = 7) -> None:
         max_tool_calls=max_tool_calls,
         max_spend_cents=50,
         expires_in_seconds=3600,
-        may_redelegate=True,
+        may_redelegate=may_redelegate,
     )
     assert not isinstance(await make_standing_grant(scene.world, ADMIN, ACME, PERSON, fields), Denied)
 
@@ -241,6 +241,14 @@ async def test_a_person_without_a_standing_grant_has_nothing_to_allow(browser: B
     await change(browser.scene, PERSON, standing_grants={})
     answer = sent_back(await browser.sign_in(await browser.ask()))
     assert answer["error"] == "access_denied"
+
+
+async def test_a_person_is_not_asked_for_what_it_may_not_pass_on(browser: Browser) -> None:
+    await change(browser.scene, PERSON, standing_grants={})
+    await stand_behind(browser.scene, may_redelegate=False)
+    answer = sent_back(await browser.sign_in(await browser.ask()))
+    assert answer["error"] == "access_denied"
+    assert "passed on" in answer["error_description"]
 
 
 async def test_a_resource_that_does_not_exist_looks_like_one_that_the_person_may_not_use(browser: Browser) -> None:

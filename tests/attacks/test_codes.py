@@ -82,3 +82,11 @@ async def test_what_is_no_longer_as_it_was_shown_is_not_given(browser: Browser) 
 @pytest.mark.parametrize("state", ["ü", "a\x7f", "a" * 2049])
 async def test_a_state_that_is_none_is_refused(browser: Browser, state: str) -> None:
     assert sent_back(await browser.ask(state=state))["error"] == "invalid_request"
+
+
+async def test_a_consent_that_was_denied_is_worth_nothing_however_it_is_answered_later(browser: Browser) -> None:
+    page = await browser.sign_in(await browser.ask())
+    early = sent_back(await browser.answer(page))["code"]
+    assert sent_back(await browser.answer(page, "deny"))["error"] == "access_denied"
+    for code in (early, sent_back(await browser.answer(page))["code"]):
+        assert (await browser.redeem(code)).json()["error"] == "invalid_grant"

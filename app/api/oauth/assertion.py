@@ -4,7 +4,7 @@ from app.api.oauth.details import narrowing_of
 from app.api.oauth.failures import refused_grant
 from app.api.oauth.form import Form
 from app.api.oauth.issued import TokenResponse, delegated, issuing, scopes_of, targets_of
-from app.api.oauth.possession import key_for
+from app.api.oauth.possession import key_for, proven_key
 from app.core.registry import Client
 from app.usecases.accept_identity_assertion import AssertionRequest, accept_identity_assertion
 from app.usecases.failures import Denied
@@ -18,6 +18,7 @@ async def assertion(world: World, client: Client, form: Form) -> TokenResponse:
         scopes=scopes_of(form),
         fields=narrowing_of(form),
         key_thumbprint=key_for(form),
+        proven_key=proven_key(form),
     )
     with issuing():
         issued = await accept_identity_assertion(world, client, request)

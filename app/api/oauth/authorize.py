@@ -37,6 +37,7 @@ from app.usecases.authorize_app import (
     seal_request,
     shown,
     sign_in,
+    withdraw,
 )
 from app.usecases.failures import Denied
 from app.usecases.world import World
@@ -145,6 +146,7 @@ async def _signed_in(world: World, asked: AppRequest, form: Form) -> Response:
 async def _answered(world: World, consent: Consent, answered: str) -> Response:
     request = consent.request
     if answered != "allow":
+        await withdraw(world, consent)
         detail = {"error": "access_denied", "error_description": "the person said no"}
         return _sent_back(world, request.redirect_uri, request.state, detail)
     offer = await offer_to(world, consent)
