@@ -65,6 +65,9 @@ class StoredGrant:
     grant_id: GrantId
     signed: str = field(repr=False)
     lineage: tuple[GrantId, ...]
+    issued_at: datetime
+    expires_at: datetime
+    """Both as the store's columns have them, by which it finds grants: the signed document is what counts."""
     account: Account
     closed_at: datetime | None = None
 

@@ -30,9 +30,6 @@ MAX_JTI_CHARS: Final = 255
 WINDOW: Final = timedelta(minutes=5)
 """How far `iat` may be from now, to either side (RFC 9449 §11.1)."""
 
-CLOCK_MARGIN: Final = timedelta(minutes=1)
-"""How far apart the clocks of two workers may be: for so much longer a used proof is remembered."""
-
 NONCE_PERIOD: Final = timedelta(seconds=150)
 _MIN_RSA_BITS: Final = 2048
 _MAX_RSA_BITS: Final = 4096
@@ -79,7 +76,7 @@ class DpopProofs:
         if self._nonces is not None and not self._nonces.accepts(claims.get("nonce"), now):
             detail = "the DPoP proof needs the nonce that this answer gives"
             raise TokenRefused(Reason.PROOF_NONCE_NEEDED, detail)
-        return Proof(key_thumbprint=key_thumbprint, jti=jti, expires_at=issued_at + WINDOW + CLOCK_MARGIN)
+        return Proof(key_thumbprint=key_thumbprint, jti=jti, expires_at=issued_at + WINDOW)
 
     @staticmethod
     def _refuse_other_request(claims: JsonObject, method: str, url: str, access_token: str | None) -> None:

@@ -221,6 +221,8 @@ class MemoryGrants:
             grant_id=grant_id,
             signed=node.signed,
             lineage=node.lineage,
+            issued_at=node.grant.issued_at,
+            expires_at=node.grant.expires_at,
             account=self._state.accounts[tenant_id, grant_id],
             closed_at=node.closed_at,
         )

@@ -211,7 +211,7 @@ async def _body_refused(_: Request, error: BodyRefused) -> JSONResponse:
 
 async def _validation(_: Request, error: RequestValidationError) -> JSONResponse:
     faults: list[JsonValue] = [
-        {"pointer": _pointer(fault["loc"]), "in": str(fault["loc"][0]), "detail": _sentence(fault)}
+        {"pointer": pointer_to(fault["loc"]), "in": str(fault["loc"][0]), "detail": sentence_on(fault)}
         for fault in error.errors()[:20]
     ]
     first = faults[0]
@@ -220,7 +220,8 @@ async def _validation(_: Request, error: RequestValidationError) -> JSONResponse
     return problem(422, Malformed.code, f"{where}: {first['detail']}", pointer=first["pointer"], errors=faults)
 
 
-def _pointer(location: tuple[int | str, ...]) -> str:
+def pointer_to(location: tuple[int | str, ...]) -> str:
+    """Which member a fault is in (RFC 6901); the first part of a location is what was read."""
     parts = (_shown(str(part)).replace("~", "~0").replace("/", "~1") for part in location[1:] if part not in TAGS)
     return "".join(f"/{part}" for part in parts)
 
@@ -230,7 +231,8 @@ def _shown(name: str) -> str:
     return name if len(name) <= MAX_SHOWN_NAME else "…"
 
 
-def _sentence(fault: Mapping[str, object]) -> str:
+def sentence_on(fault: Mapping[str, object]) -> str:
+    """What is wrong there."""
     # Pydantic's messages name types and limits, never the value; its "Value error, " prefix says nothing.
     return str(fault["msg"]).removeprefix("Value error, ")
 

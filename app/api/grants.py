@@ -1,13 +1,13 @@
 """Grants: mint, derive, read, close. The documents are the DelegationGrant's, camelCase."""
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from app.api.caller import AuthenticatedCaller, CallerInTenant, TenantQuery, TheWorld
-from app.api.errors import REFUSALS, allowed
-from app.api.wire import Cents, Count, Document, Identifier, Members, StrictRoute, Text, Time, ToolSpelling, Uri
+from app.api.errors import REFUSALS, DenialError, allowed
+from app.api.wire import Audiences, Cents, Count, Document, Identifier, Members, StrictRoute, Text, Time, ToolSpelling
 from app.core.budget import Amount, ucents_to_cents
 from app.core.grant import ClientId, GrantId, RunId, TenantId, render_grant
 from app.core.reasons import Reason
@@ -15,10 +15,21 @@ from app.core.strict_json import JsonObject
 from app.ports import GrantFilter
 from app.usecases.close_grant import close_grant
 from app.usecases.derive_grant import derive_grant
+from app.usecases.failures import Denied
 from app.usecases.list_tools import ListedTool, list_tools
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
 from app.usecases.prove_parties import JWT
-from app.usecases.read_grants import ACTIVE, STATUS, GrantView, list_grants, read_grant, read_lineage
+from app.usecases.read_grants import (
+    ACTIVE,
+    STATUS,
+    UNVERIFIABLE,
+    GrantView,
+    UnverifiableView,
+    View,
+    list_grants,
+    read_grant,
+    read_lineage,
+)
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.world import World
 
@@ -34,7 +45,7 @@ class NarrowingDocument(Document):
     """The narrowing fields, one list for mint, derive and `authorization_details`. Left out means inherited or none."""
 
     tenant_id: Identifier | None = None
-    audience: Uri | Annotated[list[Uri], Field(min_length=1)] | None = None
+    audience: Audiences | None = None
     allowed_tools: list[ToolSpelling] | None = None
     resource_constraints: Members | None = Field(
         default=None,
@@ -170,6 +181,52 @@ class GrantDocument(Document):
         )
 
 
+class UnverifiableGrantDocument(Document):
+    """What the store has of a grant whose record, or that of one above, can't be verified. It allows nothing.
+
+    No signature stands behind any of it: its key was retired, or somebody changed the record.
+    """
+
+    grant_id: str
+    parent_grant_id: str | None
+    root_grant_id: str
+    depth: int
+    tenant_id: str
+    issued_at: Time
+    expires_at: Time
+    status: Literal["unverifiable"]
+    usage: UsageDocument
+    close_reason: str | None = None
+    closed_at: Time | None = None
+
+    @classmethod
+    def of(cls, view: UnverifiableView) -> Self:
+        stored, used = view.stored, view.stored.account.budget.usage
+        return cls.model_validate(
+            {
+                "grantId": stored.grant_id,
+                "parentGrantId": (None, *stored.lineage)[-2],
+                "rootGrantId": stored.lineage[0],
+                "depth": len(stored.lineage) - 1,
+                "tenantId": stored.tenant_id,
+                "issuedAt": stored.issued_at,
+                "expiresAt": stored.expires_at,
+                "status": UNVERIFIABLE,
+                "usage": usage_document(used.posted, used.pending),
+                "closeReason": stored.account.closed,
+                "closedAt": stored.closed_at,
+            }
+        )
+
+
+AnyGrantDocument: TypeAlias = GrantDocument | UnverifiableGrantDocument
+
+
+def grant_document(view: View) -> AnyGrantDocument:
+    """A grant for its readers, verified or marked as what is not."""
+    return GrantDocument.of(view) if isinstance(view, GrantView) else UnverifiableGrantDocument.of(view)
+
+
 class SignedGrantDocument(GrantDocument):
     grant: str = Field(description="the signed compact JWT")
 
@@ -182,7 +239,7 @@ class SignedGrantDocument(GrantDocument):
 
 
 class GrantPage(Document):
-    items: list[GrantDocument]
+    items: list[AnyGrantDocument]
     next: str | None
 
 
@@ -211,8 +268,8 @@ class GrantQuery(TenantQuery):
 
 
 class LineageDocument(Document):
-    ancestors: list[GrantDocument]
-    subtree: list[GrantDocument]
+    ancestors: list[AnyGrantDocument]
+    subtree: list[AnyGrantDocument]
     truncated: bool
 
 
@@ -290,20 +347,23 @@ async def page(world: TheWorld, caller: CallerInTenant, asked: Annotated[GrantQu
     """Filters combine. Auditors and administrators see the tenant's grants; others their own and those below."""
     start = None if asked.before is None else GrantId(asked.before)
     found = allowed(await list_grants(world, caller, asked.where(world), before=start, limit=asked.limit))
-    return GrantPage(items=[GrantDocument.of(view) for view in found.views], next=found.next)
+    return GrantPage(items=[grant_document(view) for view in found.views], next=found.next)
 
 
 @router.get("/{grant_id}", summary="A grant with its usage and status")
-async def read(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> GrantDocument:
-    return GrantDocument.of(allowed(await read_grant(world, caller, GrantId(grant_id))))
+async def read(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> AnyGrantDocument:
+    view = await read_grant(world, caller, GrantId(grant_id))
+    if isinstance(view, Denied):
+        raise DenialError(view)
+    return grant_document(view)
 
 
 @router.get("/{grant_id}/lineage", summary="Ancestors and subtree with usage")
 async def lineage(world: TheWorld, caller: CallerInTenant, grant_id: PathId) -> LineageDocument:
     found = allowed(await read_lineage(world, caller, GrantId(grant_id)))
     return LineageDocument(
-        ancestors=[GrantDocument.of(view) for view in found.ancestors],
-        subtree=[GrantDocument.of(view) for view in found.subtree],
+        ancestors=[grant_document(view) for view in found.ancestors],
+        subtree=[grant_document(view) for view in found.subtree],
         truncated=found.truncated,
     )
 

@@ -5,6 +5,7 @@ oversize and deep bodies are refused once, here, for every route.
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
@@ -79,10 +80,30 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Uri = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"^[a-z][a-z0-9+.-]*:[^\s#]+$")]
 """An absolute URI without a fragment (RFC 8707 §2)."""
 
+
+def _some_uris(value: object) -> object:
+    """Said in one sentence: pydantic would say of each alternative why it is not that one."""
+    for uri in value if isinstance(value, list) and value else [value]:
+        if not isinstance(uri, str) or not _URI.fullmatch(uri):
+            raise ValueError("must be an absolute URI without a fragment, or a list of such")
+    return value
+
+
+def _a_number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")  # noqa: TRY004 (pydantic takes no other for a fault of the value)
+    return value
+
+
+_URI: Final = re.compile(r"[a-z][a-z0-9+.-]*:[^\s#]+")
+Audiences = Annotated[Uri | Annotated[list[Uri], Field(min_length=1)], BeforeValidator(_some_uris)]
+"""One tool server or several, by their URIs."""
+
 Count = Annotated[int, Field(ge=0, le=2**53 - 1)]
 MAX_CENTS: Final = 900_719_925_474
 Cents = Annotated[
     int | float,
+    BeforeValidator(_a_number),
     Field(
         ge=0,
         le=MAX_CENTS,

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -39,7 +40,7 @@ def init(*, tenant_id: str, name: str, client_id: str, database_url: str | None,
     finally:
         # Also where the tenant could not be made: what a first start made up is never shown again.
         if made:
-            _show_made(made, as_json=as_json)
+            _show_made({"database": place_of(settings), **made}, as_json=as_json)
 
 
 def _checked(tenant_id: str, name: str, client_id: str) -> TenantToMake:
@@ -78,6 +79,15 @@ def _show_made(made: JsonObject, *, as_json: bool) -> None:
     for member, value in made.items():
         line(f"{member:22}{value}")
     line("Secrets are not shown again.")
+
+
+def place_of(settings: Settings) -> str:
+    """Which database it is: a file's whole path, or a server's host and name without who signs in there."""
+    file = settings.sqlite_file
+    if file is not None:
+        return str(file.resolve())
+    parts = urlsplit(settings.database_url)
+    return f"{parts.scheme.partition('+')[0]}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def bring_up(*, revision: str, database_url: str | None) -> None:

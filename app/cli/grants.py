@@ -8,8 +8,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from app.cli.client import segments
-from app.cli.options import Body, Limit, Members, given, json_option, options
-from app.cli.output import Cell, line, show, show_json, word
+from app.cli.options import Body, InTenant, Limit, Members, given, json_option, options
+from app.cli.output import Cell, line, show, show_json, table, word
 from app.cli.session import Session, remote, rows
 from app.core.strict_json import JsonObject, JsonValue
 
@@ -100,6 +100,7 @@ async def list_(
     active: Annotated[bool, typer.Option("--active", help="Only what lives.")] = False,
     limit: Limit = 50,
     before: Annotated[str | None, typer.Option(metavar="CURSOR", help="The next page: the last page's `next`.")] = None,
+    tenant: InTenant = None,
 ) -> None:
     """List grants, newest first."""
     query: Mapping[str, str | int | None] = {
@@ -111,22 +112,31 @@ async def list_(
         "status": "active" if active else None,
         "limit": limit,
         "before": before,
+        "tenant": tenant,
     }
     await session.page(PATH, COLUMNS, query, cursor="--before")
 
 
 @group.command("show")
 @remote
-async def show_(session: Session, *, grant_id: GrantId) -> None:
+async def show_(session: Session, *, grant_id: GrantId, tenant: InTenant = None) -> None:
     """Show a grant with its usage and status."""
-    session.show(await session.api.get(PATH + segments(grant_id)))
+    session.show(await session.api.get(PATH + segments(grant_id), {"tenant": tenant}))
 
 
 @group.command()
 @remote
-async def lineage(session: Session, *, grant_id: GrantId) -> None:
+async def lineage(session: Session, *, grant_id: GrantId, tenant: InTenant = None) -> None:
     """Show a grant's ancestors and all below it, with what each has used."""
-    session.show(await session.api.get(PATH + segments(grant_id, "lineage")), tree)
+    session.show(await session.api.get(PATH + segments(grant_id, "lineage"), {"tenant": tenant}), tree)
+
+
+@group.command()
+@remote
+async def tools(session: Session, *, grant_id: GrantId, tenant: InTenant = None) -> None:
+    """List a living grant's tools, as a model may be shown them."""
+    document = await session.api.get(PATH + segments(grant_id, "tools"), {"tenant": tenant})
+    session.show(document, lambda found: table(TOOL_COLUMNS, rows(found, "tools")))
 
 
 @group.command()
@@ -136,9 +146,11 @@ async def close(
     *,
     grant_id: GrantId,
     reason: Annotated[str, typer.Option(help="Why, as one word: task_complete, cancelled, …")] = "closed",
+    tenant: InTenant = None,
 ) -> None:
     """Close a grant and all below it."""
-    session.show(await session.api.post(PATH + segments(grant_id, "close"), {"reason": reason}))
+    path = PATH + segments(grant_id, "close")
+    session.show(await session.api.post(path, {"reason": reason}, {"tenant": tenant}))
 
 
 # --- how it looks -----------------------------------------------------------------------------------------
@@ -175,6 +187,14 @@ COLUMNS: Final[Mapping[str, Cell]] = {
     "spend": spend,
     "tools": "allowedTools",
     "expires": "expiresAt",
+}
+
+
+TOOL_COLUMNS: Final[Mapping[str, Cell]] = {
+    "tool": "name",
+    "server": "toolServer",
+    "description": "description",
+    "arguments": "inputSchema",
 }
 
 

@@ -13,7 +13,7 @@ from app.core.reasons import Reason
 from app.core.registry import Client, IssuerUse, Scope
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import OutsideToken
-from app.usecases.delegation_evidence import record_refusal_alone
+from app.usecases.delegation_evidence import proof_refs, record_refusal_alone
 from app.usecases.failures import Denied
 from app.usecases.issue_under_standing_grant import Spending, StandingRequest, issue_under_standing_grant
 from app.usecases.issued_token import Exchanged
@@ -35,6 +35,9 @@ class AssertionRequest:
     scopes: frozenset[str] | None = None
     fields: NarrowingFields = field(default_factory=NarrowingFields)
     key_thumbprint: str | None = None
+    """The key that the token is bound to."""
+    proven_key: str | None = None
+    """The key that whoever asks has proven (RFC 9449 §5)."""
 
 
 async def accept_identity_assertion(world: World, client: Client, request: AssertionRequest) -> Exchanged | Denied:
@@ -49,9 +52,9 @@ async def _read(world: World, client: Client, request: AssertionRequest) -> Stan
     proven = await prove_identity(world, client.tenant_id, request.assertion, IssuerUse.GRANT)
     if isinstance(proven, Denied):
         return proven
-    for detail in _faults(world, client, proven.token):
+    for detail in _faults(client, proven.token):
         return Denied(reason=Reason.TOKEN_INVALID, detail=detail)
-    subject = subject_for(world, proven, client, request.key_thumbprint)
+    subject = subject_for(world, proven, client, request.proven_key)
     if isinstance(subject, Denied):
         return subject
     allowed = _scopes(proven.token.claims)
@@ -62,21 +65,20 @@ async def _read(world: World, client: Client, request: AssertionRequest) -> Stan
     return StandingRequest(
         owner=client,
         client=client,
-        subject=subject,
+        subject=subject.subject,
         # Both must mean the same tool server. The request's spelling comes first, since it is what is asked for.
         resource=(*request.resource, *_resource(proven.token.claims)),
         scopes=request.scopes,
         fields=request.fields,
         key_thumbprint=request.key_thumbprint,
+        proof=proof_refs(subject),
         spending=Spending(issuer=proven.token.issuer, jti=proven.token.jti, expires_at=proven.token.expires_at),
     )
 
 
-def _faults(world: World, client: Client, token: OutsideToken) -> Iterator[str]:
-    """What is wrong with an assertion whose signature, times and `typ` hold."""
+def _faults(client: Client, token: OutsideToken) -> Iterator[str]:
+    """What is wrong with an assertion whose signature, times, `aud` and `typ` hold."""
     claims = token.claims
-    if claims.get("aud") not in (world.rules.issuer, [world.rules.issuer]):
-        yield "the assertion is for another authorization server"
     if claims.get("client_id") != client.client_id:
         yield "the assertion is for another client"
     if token.jti is None:

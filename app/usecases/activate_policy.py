@@ -43,7 +43,7 @@ async def _activate(world: World, caller: Caller, tenant_id: TenantId, version: 
             world.clock(),
             "policy.activated",
             f"policy/{version}",
-            client_id=caller.client_id,
+            caller=caller,
             changed=["policyVersion"],
         )
         await tx.audit.append(tenant_id, [event | {"fromVersion": tenant.policy_version, "toVersion": version}])

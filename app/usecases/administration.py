@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from app.core.audit import RecordType
-from app.core.grant import ClientId, TenantId
+from app.core.grant import TenantId
 from app.core.reasons import Reason
 from app.core.registry import PLATFORM_TENANT, Scope, Tenant
 from app.core.strict_json import JsonObject
@@ -103,15 +103,16 @@ async def record(
     changed: Sequence[str] = (),
 ) -> None:
     """Append what an administrator did to the log of the tenant that it concerns."""
-    event = admin_event(world.clock(), action, resource, client_id=caller.client_id, changed=changed)
+    event = admin_event(world.clock(), action, resource, caller=caller, changed=changed)
     await tx.audit.append(tenant_id, [event])
 
 
 def admin_event(
-    at: datetime, action: str, resource: str, *, client_id: ClientId | None = None, changed: Sequence[str] = ()
+    at: datetime, action: str, resource: str, *, caller: Caller | None = None, changed: Sequence[str] = ()
 ) -> JsonObject:
-    """The record of one change. Without a client it was the service itself, at its start."""
-    members: JsonObject = {"action": action, "resource": resource, "clientId": client_id}
+    """The record of one change. Without a caller it was the service itself."""
+    members: JsonObject = {"action": action, "resource": resource}
+    members |= {} if caller is None else {"clientId": caller.client_id, "through": caller.through}
     return evidence(RecordType.ADMIN_CHANGED, at, members | ({"changedFields": [*changed]} if changed else {}))
 
 

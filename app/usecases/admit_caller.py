@@ -17,7 +17,7 @@ from app.usecases.authorize_call import (
 )
 from app.usecases.failures import Denied
 from app.usecases.load_chain import Lineage, death, load_lineage
-from app.usecases.prove_possession import MUST_BE_BOUND, lacks_key
+from app.usecases.prove_possession import MUST_BE_BOUND, unbound
 from app.usecases.world import Caller, World
 
 NO_GRANT = Denied(reason=Reason.TOKEN_INVALID, detail="a tool server needs a token for a grant")
@@ -46,7 +46,7 @@ async def _objection(tx: Transaction, world: World, caller: Caller, server: Serv
     is_grant_in_vain = caller.audience is None and not takes_grants(world, await tx.registry.tenant(caller.tenant_id))
     in_order_of_precedence = (
         (is_grant_in_vain, GRANT_AS_TOKEN),
-        (lacks_key(caller, await tx.registry.client(caller.client_id)), MUST_BE_BOUND),
+        (await unbound(tx, caller, lineage.chain) is not None, MUST_BE_BOUND),
         (caller.is_expired, EXPIRED),
         (not _reaches(caller, lineage, server), OTHER_AUDIENCE),
     )

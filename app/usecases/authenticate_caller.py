@@ -7,7 +7,7 @@ from app.core.reasons import Reason
 from app.core.registry import Scope
 from app.ports import AccessToken, TokenExpired, TokenRefused
 from app.usecases.failures import Denied
-from app.usecases.prove_possession import MUST_BE_BOUND, Presented, prove_for
+from app.usecases.prove_possession import MUST_BE_BOUND, Presented, lacks_key, prove_for
 from app.usecases.revoke_token import is_revoked
 from app.usecases.world import Caller, World
 
@@ -34,14 +34,15 @@ async def _bearer(world: World, token: str, *, may_be_expired: bool) -> Caller |
         access = world.signer.verify_access_token(token, world.clock())
     except TokenExpired as expired:
         if may_be_expired and expired.token.grant_id is not None:
-            return replace(_grant_caller(expired.token), is_expired=True)
+            return replace(grant_caller(expired.token), is_expired=True)
         return Denied(reason=expired.reason, detail=expired.detail)
     except TokenRefused as refused:
         return _grant_bearer(world, token) or Denied(reason=refused.reason, detail=refused.detail)
-    return await api_caller(world, access) if access.grant_id is None else _grant_caller(access)
+    return await api_caller(world, access) if access.grant_id is None else grant_caller(access)
 
 
-def _grant_caller(access: AccessToken) -> Caller:
+def grant_caller(access: AccessToken) -> Caller:
+    """Whom a token for a grant proves, whatever became of the grant."""
     return Caller(
         client_id=access.client_id,
         tenant_id=access.tenant_id,
@@ -81,13 +82,14 @@ async def api_caller(world: World, access: AccessToken) -> Caller | Denied:
         return Denied(reason=Reason.TOKEN_INVALID, detail="the token's client is not known")
     if tenant is None or not (client.active and person.active and tenant.active):
         return Denied(reason=Reason.TOKEN_INVALID, detail="the token's client is disabled")
-    if client.dpop_required and access.key_thumbprint is None:
+    if lacks_key(access.key_thumbprint, client, person):
         return MUST_BE_BOUND
     # A scope taken from either since is gone at once, though the token still names it.
     scopes = access.scopes & {scope.value for scope in client.scopes & person.scopes}
     return Caller(
         client_id=person.client_id,
         tenant_id=person.tenant_id,
+        through=None if client.client_id == person.client_id else client.client_id,
         scopes=frozenset(Scope(s) for s in scopes),
         key_thumbprint=access.key_thumbprint,
     )

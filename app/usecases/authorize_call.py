@@ -34,7 +34,7 @@ from app.usecases.delegation_evidence import grant_refs
 from app.usecases.failures import Denied
 from app.usecases.find_facts import Known, Wanting, offer_for, offer_wanted, resolver_url, resources_for, with_facts
 from app.usecases.load_chain import Lineage, load_lineage, window_limits
-from app.usecases.prove_possession import MUST_BE_BOUND, lacks_key
+from app.usecases.prove_possession import MUST_BE_BOUND, lacks_key, whose_key
 from app.usecases.read_wish import resolve_audience
 from app.usecases.world import Caller, World, digest, evidence
 
@@ -167,6 +167,7 @@ async def record_unweighed(
     decision_id = world.new_id("dec")
     members: JsonObject = {
         "clientId": caller.client_id,
+        "through": caller.through,
         "grantId": caller.grant_id,
         "decision": "deny",
         "reason": refused.reason.value,
@@ -215,7 +216,7 @@ async def _weigh(
     registration = await tx.registry.registration(caller.tenant_id, clients, server, proposed.name)
     if caller.audience is None and not takes_grants(world, registration.tenant):
         return GRANT_AS_TOKEN
-    if lacks_key(caller, registration.clients.get(caller.client_id)):
+    if lacks_key(caller.key_thumbprint, *map(registration.clients.get, whose_key(caller, chain))):
         return MUST_BE_BOUND
     now = world.clock()
     issuer = registration.clients.get(chain.root.issued_by)

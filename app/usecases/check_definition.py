@@ -88,7 +88,6 @@ async def record_definition(
     tx: Transaction, world: World, caller: Caller | None, tool: Tool, action: str, digest: str
 ) -> None:
     """Append what became of a tool's definition: `digest` is the one that it is about, beside the one pinned then."""
-    client_id = None if caller is None else caller.client_id
-    event = admin_event(world.clock(), action, tool_resource(tool), client_id=client_id)
+    event = admin_event(world.clock(), action, tool_resource(tool), caller=caller)
     digests: JsonObject = {"definitionDigest": digest, "pinnedDigest": tool.pin_digest}
     await tx.audit.append(tool.tenant_id, [event | digests])

@@ -9,7 +9,7 @@ from app.core.registry import Client, Scope
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
 from app.usecases.delegation_evidence import grant_refs
-from app.usecases.derive_grant import NOT_PERMITTED, sees
+from app.usecases.derive_grant import objection_to, sees
 from app.usecases.failures import Denied, NotFound
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.world import Caller, World, evidence
@@ -43,8 +43,9 @@ async def _refused(tx: Transaction, world: World, caller: Caller, lineage: Linea
     if isinstance(lineage, Denied):
         # A record that was tampered with can't say who may close it; an administrator must be able to.
         return None if caller.has(Scope.ADMIN) and caller.grant_id is None else lineage
-    if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
-        return NOT_PERMITTED
+    objection = await objection_to(tx, caller, lineage)
+    if objection is not None:
+        return objection
     # A dead credential closes nothing; a live caller may close a grant that is dead already.
     return await death(tx, world, lineage) if caller.grant_id is not None else None
 
@@ -55,7 +56,7 @@ async def _close_subtree(
     """Close a locked grant and its descendants, with a record for each, found by its own id and run."""
     now = world.clock()
     closed = await tx.grants.close(caller.tenant_id, grant_id, reason=reason, at=now)
-    common: JsonObject = {"clientId": caller.client_id, "closeReason": reason}
+    common: JsonObject = {"clientId": caller.client_id, "through": caller.through, "closeReason": reason}
     events: list[JsonObject] = []
     for each, run_id in (await tx.grants.runs_of(caller.tenant_id, closed)).items():
         below: JsonObject = {

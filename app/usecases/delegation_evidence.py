@@ -12,6 +12,7 @@ from app.core.grant import ClientId, Grant, TenantId, render_grant, spell_tool
 from app.core.strict_json import JsonObject, JsonValue, canonical
 from app.ports import Transaction
 from app.usecases.failures import Denied
+from app.usecases.prove_identity import Proven
 from app.usecases.world import World, digest, evidence
 
 
@@ -29,19 +30,29 @@ def grant_refs(grant: Grant) -> JsonObject:
     }
 
 
-def creation_events(world: World, client_id: ClientId, grant: Grant) -> list[JsonObject]:
+def proof_refs(subject: Proven | None, actor: Proven | None = None) -> JsonObject:
+    """The tokens of other issuers that proved for whom something is issued, and who acts with it."""
+    proofs = {"provenBy": subject, "actorProvenBy": actor}
+    return {name: proven.reference for name, proven in proofs.items() if proven is not None}
+
+
+def creation_events(
+    world: World, client_id: ClientId, grant: Grant, proof: JsonObject | None = None
+) -> list[JsonObject]:
     """That a delegation was made, and its scope."""
     now = world.clock()
     refs = grant_refs(grant)
     created: JsonObject = {"clientId": client_id, "holder": grant.holder, "issuedBy": grant.issued_by}
-    created |= {"standing": True} if grant.standing else {}
+    created |= ({"standing": True} if grant.standing else {}) | (proof or {})
     return [
         evidence(RecordType.DELEGATION_CREATED, now, refs | created),
         evidence(RecordType.DELEGATION_SCOPE, now, refs | {"clientId": client_id} | _scope(world, grant)),
     ]
 
 
-def exchange_event(world: World, client_id: ClientId, grant: Grant, issued: str, token_id: str) -> JsonObject:
+def exchange_event(
+    world: World, client_id: ClientId, grant: Grant, issued: str, token_id: str, proof: JsonObject | None = None
+) -> JsonObject:
     """That a token or grant was exchanged for a narrower one."""
     members: JsonObject = {
         "clientId": client_id,
@@ -49,7 +60,7 @@ def exchange_event(world: World, client_id: ClientId, grant: Grant, issued: str,
         "tokenId": token_id,
         "keyThumbprint": grant.key_thumbprint,
     }
-    return evidence(RecordType.DELEGATION_EXCHANGED, world.clock(), grant_refs(grant) | members)
+    return evidence(RecordType.DELEGATION_EXCHANGED, world.clock(), grant_refs(grant) | members | (proof or {}))
 
 
 def _scope(world: World, grant: Grant) -> JsonObject:
@@ -72,11 +83,13 @@ async def record_refusal(
     tenant_id: TenantId,
     denied: Denied,
     parent: Grant | None = None,
+    through: ClientId | None = None,
 ) -> Denied:
     """Append the refusal of a delegation; the denial comes back with its decision id."""
     decision_id = world.new_id("dec")
     members: JsonObject = {
         "clientId": client_id,
+        "through": through,
         "decision": "deny",
         "reason": denied.reason.value,
         # Only which member it was: what stands below is named by the caller, and so may be anything.
@@ -88,9 +101,16 @@ async def record_refusal(
     return replace(denied, decision_id=decision_id)
 
 
-async def record_refusal_alone(world: World, client_id: ClientId, tenant_id: TenantId, denied: Denied) -> Denied:
+async def record_refusal_alone(
+    world: World,
+    client_id: ClientId,
+    tenant_id: TenantId,
+    denied: Denied,
+    through: ClientId | None = None,
+    parent: Grant | None = None,
+) -> Denied:
     """The same for what was refused outside of any transaction, or in one that is taken back."""
     async with world.store.write() as tx:
-        refused = await record_refusal(tx, world, client_id, tenant_id, denied)
+        refused = await record_refusal(tx, world, client_id, tenant_id, denied, parent, through)
         await tx.commit()
     return refused

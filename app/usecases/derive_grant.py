@@ -13,10 +13,11 @@ from app.core.registry import Client, Scope, ToolServer
 from app.core.resources import ResourceRef, Resources
 from app.ports import Transaction
 from app.usecases.delegation_evidence import creation_events, record_refusal
-from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound
+from app.usecases.failures import Conflict, DeadGrant, Denied, NotFound, UnverifiableGrant
 from app.usecases.find_facts import Known, Wanting, resources_for, with_facts
 from app.usecases.load_chain import Lineage, death, load_lineage
-from app.usecases.mint_grant import SignedGrant, active_client, refusal_of, sized
+from app.usecases.mint_grant import APPS_ASK, SignedGrant, active_client, refusal_of, sized
+from app.usecases.prove_possession import unbound
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
 from app.usecases.world import Caller, World
 
@@ -62,7 +63,7 @@ class Node:
 async def derive_grant(
     world: World, caller: Caller, parent_id: GrantId, fields: NarrowingFields, holder: ClientId | None
 ) -> SignedGrant | Denied:
-    """A child grant: redelegation, in REST's spelling. Raises NotFound, DeadGrant, Malformed, AlreadyExists."""
+    """A child grant: redelegation, in REST's spelling. Raises NotFound, Conflict, Malformed, AlreadyExists."""
     return await with_facts(world, lambda known: _attempt(world, caller, parent_id, fields, holder, known))
 
 
@@ -73,13 +74,16 @@ async def _attempt(
         lineage = await load_lineage(tx, world, caller.tenant_id, parent_id, lock=True)
         if lineage is None or not (sees(caller, lineage) or await _is_ancestor(tx, caller, parent_id)):
             raise NotFound("no such grant")
+        if isinstance(lineage, Denied) and caller.grant_id is None:
+            raise UnverifiableGrant
         if isinstance(lineage, Lineage):
             node = await _derive(tx, world, caller, lineage, fields, holder, known)
         else:
             node = lineage
         if isinstance(node, Denied):
             parent = lineage.chain.leaf if isinstance(lineage, Lineage) else None
-            refused = await record_refusal(tx, world, caller.client_id, caller.tenant_id, node, parent)
+            who = (caller.client_id, caller.tenant_id)
+            refused = await record_refusal(tx, world, *who, node, parent, through=caller.through)
             await tx.commit()
             return refused
         await tx.audit.append(caller.tenant_id, creation_events(world, caller.client_id, node.grant))
@@ -108,8 +112,9 @@ async def _derive(
     holder: ClientId | None,
     known: Known,
 ) -> Node | Denied:
-    if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
-        return NOT_PERMITTED
+    objection = APPS_ASK if caller.through is not None else await objection_to(tx, caller, lineage)
+    if objection is not None:
+        return objection
     dead = await death(tx, world, lineage)
     if dead is not None and caller.grant_id is None:
         raise DeadGrant(dead.reason, dead.detail)
@@ -131,8 +136,36 @@ async def _derive(
     return await add_node(tx, world, lineage, fields, parties, known)
 
 
+async def objection_to(tx: Transaction, caller: Caller, lineage: Lineage) -> Denied | None:
+    """Why the caller may neither derive from a grant nor close it, dead or alive."""
+    if not (lineage.permits(caller) or caller.has(Scope.ADMIN)):
+        return NOT_PERMITTED
+    if caller.grant_id is not None:
+        return await unbound(tx, caller, lineage.chain)
+    return ONLY_READS if await _was_narrowed(tx, caller) else None
+
+
+async def _was_narrowed(tx: Transaction, caller: Caller) -> bool:
+    """Whether the token may do less than whose it is, so that it only reads.
+
+    A client without any of these scopes is let act with grants by what it holds, as at the token endpoint; whatever
+    an application is let do, it is let do by its scopes alone.
+    """
+    if caller.scopes & MAY_ACT:
+        return False
+    client = await tx.registry.client(caller.client_id)
+    return caller.through is not None or client is None or bool(client.scopes & MAY_ACT)
+
+
 NOT_PERMITTED = Denied(
     reason=Reason.ACTOR_NOT_PERMITTED, detail="the caller neither holds nor issued this grant or an ancestor"
+)
+MAY_ACT = frozenset({Scope.GRANTS_ISSUE, Scope.TOOLS_CALL, Scope.ADMIN, Scope.PLATFORM})
+"""What a token for the API needs one of to derive from grants or close them, where its client has any."""
+ONLY_READS = Denied(
+    reason=Reason.INSUFFICIENT_SCOPE,
+    detail="to derive from a grant or to close it needs the scope grants:issue or tools:call",
+    scope=Scope.GRANTS_ISSUE,
 )
 
 

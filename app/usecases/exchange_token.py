@@ -14,15 +14,21 @@ from app.core.grant import Audience, ClientId, Grant, GrantId
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
 from app.ports import AccessToken, TokenRefused, Transaction
-from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal, record_refusal_alone
+from app.usecases.delegation_evidence import creation_events, exchange_event, proof_refs, record_refusal_alone
 from app.usecases.derive_grant import NOT_PERMITTED, Node, Parties, add_node
 from app.usecases.failures import Denied, Malformed
 from app.usecases.find_facts import Known, with_facts
-from app.usecases.issue_under_standing_grant import StandingRequest, issue_under_standing_grant
+from app.usecases.issue_under_standing_grant import (
+    USED,
+    Spending,
+    StandingRequest,
+    issue_under_standing_grant,
+    spent_now,
+)
 from app.usecases.issued_token import ACCESS_TOKEN, DELEGATION_GRANT, Exchanged, issued_token
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import active_client
-from app.usecases.prove_parties import OUTSIDE_TYPES, proven_actor, proven_subject
+from app.usecases.prove_parties import OUTSIDE_TYPES, Actor, proven_actor, proven_subject
 from app.usecases.read_wish import MAX_AUDIENCES, NarrowingFields, resolve_audience
 from app.usecases.revoke_token import is_revoked
 from app.usecases.world import Caller, World
@@ -64,45 +70,66 @@ async def exchange_token(world: World, client: Client, request: ExchangeRequest)
     return await with_facts(world, lambda known: _attempt(world, client, actor, request, known))
 
 
-async def _for_outsider(world: World, client: Client, actor: Client, request: ExchangeRequest) -> Exchanged | Denied:
-    subject = await proven_subject(world, request.subject_token, actor, request.proven_key)
+async def _for_outsider(world: World, client: Client, actor: Actor, request: ExchangeRequest) -> Exchanged | Denied:
+    subject = await proven_subject(world, request.subject_token, actor.client, request.proven_key)
     if isinstance(subject, Denied):
         return await record_refusal_alone(world, client.client_id, client.tenant_id, subject)
     wanted = StandingRequest(
         owner=client,
         client=client,
-        actor=actor.client_id,
-        subject=subject,
+        actor=actor.client.client_id,
+        subject=subject.subject,
         resource=request.resource,
         scopes=request.scopes,
         requested_token_type=request.requested_token_type,
         fields=request.fields,
         key_thumbprint=request.key_thumbprint,
+        spending=_spending(actor),
+        proof=proof_refs(subject, actor.proven),
     )
     return await issue_under_standing_grant(world, wanted)
 
 
+def _spending(actor: Actor) -> Spending | None:
+    """What is used up with an actor token: the same as where it proves who asks, so that it is good once as either."""
+    if actor.proven is None or not actor.proven.issuer.single_use:
+        return None
+    token = actor.proven.token
+    assert token.jti is not None, "what can't be told apart is refused when it is proven"
+    return Spending(issuer=token.issuer, jti=token.jti, expires_at=token.expires_at)
+
+
 async def _attempt(
-    world: World, client: Client, actor: Client, request: ExchangeRequest, known: Known
+    world: World, client: Client, actor: Actor, request: ExchangeRequest, known: Known
 ) -> Exchanged | Denied:
+    parent: Grant | None = None
     async with world.store.write() as tx:
-        lineage = await _subject(tx, world, client, request)
-        if isinstance(lineage, Denied):
-            made: Node | Denied = lineage
+        # Before any lineage is locked, as everywhere: so nobody waits for somebody who waits for it.
+        if not await spent_now(tx, world, client.tenant_id, _spending(actor)):
+            made: Node | Denied = USED
+        elif isinstance(lineage := await _subject(tx, world, client, request), Denied):
+            made = lineage
         else:
-            made = await _exchange(tx, world, client, actor, lineage, request, known)
-        if isinstance(made, Denied):
-            parent = None if isinstance(lineage, Denied) else lineage.chain.leaf
-            refused = await record_refusal(tx, world, client.client_id, client.tenant_id, made, parent)
+            parent = lineage.chain.leaf
+            made = await _exchange(tx, world, client, actor.client, lineage, request, known)
+        if not isinstance(made, Denied):
+            exchanged = await _issued(tx, world, client, actor, made, request)
             await tx.commit()
-            return refused
-        token_id = world.new_id("at")
-        exchanged = issued_token(world, client, made, request.requested_token_type, token_id)
-        events = [exchange_event(world, client.client_id, made.grant, request.requested_token_type, token_id)]
-        if request.requested_token_type == DELEGATION_GRANT:
-            events = [*creation_events(world, client.client_id, made.grant), *events]
-        await tx.audit.append(client.tenant_id, events)
-        await tx.commit()
+            return exchanged
+    # The transaction takes back with it what a refused request had spent.
+    return await record_refusal_alone(world, client.client_id, client.tenant_id, made, parent=parent)
+
+
+async def _issued(
+    tx: Transaction, world: World, client: Client, actor: Actor, made: Node, request: ExchangeRequest
+) -> Exchanged:
+    """The token for the new node, on record."""
+    token_id, issued, proof = world.new_id("at"), request.requested_token_type, proof_refs(None, actor.proven)
+    exchanged = issued_token(world, client, made, issued, token_id)
+    events = [exchange_event(world, client.client_id, made.grant, issued, token_id, proof)]
+    if issued == DELEGATION_GRANT:
+        events = [*creation_events(world, client.client_id, made.grant), *events]
+    await tx.audit.append(client.tenant_id, events)
     return exchanged
 
 
@@ -175,10 +202,10 @@ async def _exchange(
     return await add_node(tx, world, lineage, replace(request.fields, audience=uris), parties, known)
 
 
-async def _actor(world: World, client: Client, request: ExchangeRequest) -> Client | Denied:
+async def _actor(world: World, client: Client, request: ExchangeRequest) -> Actor | Denied:
     """Who will act: the client that the actor token proves, else the client that exchanges."""
     if request.actor_token is None:
-        return client
+        return Actor(client=client)
     if request.actor_token_type in OUTSIDE_TYPES:
         return await proven_actor(world, client.tenant_id, request.actor_token, request.proven_key)
     try:
@@ -191,8 +218,9 @@ async def _actor(world: World, client: Client, request: ExchangeRequest) -> Clie
     if access.key_thumbprint not in {None, request.proven_key, request.key_thumbprint}:
         return UNPROVEN_ACTOR
     async with world.store.read() as tx:
-        acting = await _acting(tx, world, access)
-        return acting if isinstance(acting, Denied) else await active_client(tx, client.tenant_id, acting, "")
+        holder = await _acting(tx, world, access)
+        acting = holder if isinstance(holder, Denied) else await active_client(tx, client.tenant_id, holder, "")
+    return acting if isinstance(acting, Denied) else Actor(client=acting)
 
 
 async def _acting(tx: Transaction, world: World, access: AccessToken) -> ClientId | Denied:

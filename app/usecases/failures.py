@@ -60,6 +60,15 @@ class DeadGrant(Conflict):
         self.code = reason.value
 
 
+class UnverifiableGrant(Conflict):
+    """A live caller named a grant whose record, or that of one above it, is signed by no key that still counts."""
+
+    code = "grant_unverifiable"
+
+    def __init__(self) -> None:
+        super().__init__("the grant's record can't be verified")
+
+
 class IdempotencyConflict(Conflict):
     """The idempotency key was used for another call."""
 

@@ -5,13 +5,14 @@ clients that issued it or an ancestor; and in either case who sees the whole ten
 """
 
 from app.core.grant import Grant, GrantId, render_grant
-from app.core.registry import Client
+from app.core.registry import Client, ClientKind
 from app.core.strict_json import JsonObject, JsonValue
 from app.ports import AccessToken, TokenRefused, Transaction
-from app.usecases.authenticate_caller import api_caller
+from app.usecases.authenticate_caller import api_caller, grant_caller
 from app.usecases.failures import Denied
 from app.usecases.issued_token import confirmation
 from app.usecases.load_chain import Lineage, death, load_lineage
+from app.usecases.prove_possession import unbound
 from app.usecases.world import Caller, World
 
 INACTIVE: JsonObject = {"active": False}
@@ -19,7 +20,9 @@ INACTIVE: JsonObject = {"active": False}
 
 async def introspect_token(world: World, client: Client, token: str) -> JsonObject:
     """The claims of a live token or grant, with what it allows; exactly `{"active": false}` for anything else."""
-    asker = Caller(client_id=client.client_id, tenant_id=client.tenant_id, scopes=frozenset(client.scopes))
+    # An application's scopes are what it may ask people for: by itself it holds none.
+    scopes = frozenset() if client.kind is ClientKind.APP else client.scopes
+    asker = Caller(client_id=client.client_id, tenant_id=client.tenant_id, scopes=frozenset(scopes))
     try:
         access = world.signer.verify_access_token(token, world.clock())
     except TokenRefused:
@@ -28,7 +31,7 @@ async def introspect_token(world: World, client: Client, token: str) -> JsonObje
         return INACTIVE
     if access.grant_id is None:
         return await _api_token(world, asker, access)
-    node = await _living(world, asker, access.grant_id)
+    node = await _living(world, asker, access.grant_id, grant_caller(access))
     return INACTIVE if node is None else _claims(access) | node
 
 
@@ -70,11 +73,17 @@ async def _delegation_grant(world: World, asker: Caller, token: str) -> JsonObje
     }
 
 
-async def _living(world: World, asker: Caller, grant_id: GrantId) -> JsonObject | None:
-    """What a grant allows that lives and reaches a tool server, for whoever may know; else None."""
+async def _living(world: World, asker: Caller, grant_id: GrantId, bearer: Caller | None = None) -> JsonObject | None:
+    """What a grant allows that lives and reaches a tool server, for whoever may know; else None.
+
+    `bearer` is whom a token for it proves, which is worth nothing without the key that it must have. A grant itself
+    is worth something without: its holder proves a key where it exchanges it.
+    """
     async with world.store.read() as tx:
         lineage = await load_lineage(tx, world, asker.tenant_id, grant_id, lock=False)
         if not isinstance(lineage, Lineage) or not (lineage.permits(asker) or asker.sees_whole_tenant):
+            return None
+        if bearer is not None and await unbound(tx, bearer, lineage.chain) is not None:
             return None
         if await death(tx, world, lineage) is not None or not await _reaches_any(tx, lineage.chain.leaf):
             return None

@@ -13,6 +13,7 @@ from typing import Final
 from app.core.grant import Audience, ClientId, GrantId, RunId, ServerName, TenantId
 from app.core.reasons import Reason
 from app.core.registry import Client, Scope
+from app.core.strict_json import JsonObject
 from app.ports import AlreadyExists, Transaction
 from app.usecases.delegation_evidence import creation_events, exchange_event, record_refusal_alone
 from app.usecases.derive_grant import Node, Parties, add_node
@@ -22,7 +23,7 @@ from app.usecases.issued_token import ACCESS_TOKEN, DELEGATION_GRANT, Exchanged,
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import active_client
 from app.usecases.read_wish import MAX_AUDIENCES, NarrowingFields, resolve_audience
-from app.usecases.world import World
+from app.usecases.world import CLOCK_MARGIN, World
 
 MAX_ID_CHARS: Final = 255
 """How long an issuer or a `jti` may be that is kept as spent."""
@@ -56,6 +57,8 @@ class StandingRequest:
     fields: NarrowingFields = field(default_factory=NarrowingFields)
     key_thumbprint: str | None = None
     spending: Spending | None = None
+    proof: JsonObject = field(default_factory=dict)
+    """What the log says of the tokens by which the parties were proven."""
 
 
 NO_STANDING_GRANT = Denied(
@@ -94,20 +97,22 @@ async def _issue(tx: Transaction, world: World, request: StandingRequest, known:
         return node
     token_id = world.new_id("at")
     client_id, token_type = request.client.client_id, request.requested_token_type
-    events = [exchange_event(world, client_id, node.grant, token_type, token_id)]
+    events = [exchange_event(world, client_id, node.grant, token_type, token_id, request.proof)]
     if token_type == DELEGATION_GRANT:
         events = [*creation_events(world, client_id, node.grant), *events]
     await tx.audit.append(node.grant.tenant_id, events)
     return issued_token(world, request.client, node, token_type, token_id)
 
 
-async def spent_now(tx: Transaction, world: World, tenant_id: TenantId, spending: Spending | None, on: str) -> bool:
+async def spent_now(
+    tx: Transaction, world: World, tenant_id: TenantId, spending: Spending | None, on: str | None = None
+) -> bool:
     """Whether nothing stands against the use of what is presented. It is used from now on, once committed."""
     if spending is None:
         return True
     if max(len(spending.issuer), len(spending.jti)) > MAX_ID_CHARS:
         return False
-    expires_at, now = spending.expires_at, world.clock()
+    expires_at, now = spending.expires_at + CLOCK_MARGIN, world.clock()
     return await tx.spent.spend(tenant_id, spending.issuer, spending.jti, expires_at=expires_at, now=now, on=on)
 
 

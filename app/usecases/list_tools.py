@@ -44,7 +44,7 @@ class ListedTool:
 async def list_tools(
     world: World, caller: Caller, grant_id: GrantId, *, server: ServerName | None = None
 ) -> tuple[ListedTool, ...] | Denied:
-    """The tools of a living grant, by name; those of one tool server where it is named. Raises NotFound, DeadGrant."""
+    """The tools of a living grant, by name; those of one tool server where it is named. Raises NotFound, Conflict."""
     if world.catalogues.full:
         return TOO_MANY_CATALOGUES
     async with world.store.read() as tx:

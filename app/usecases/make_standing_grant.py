@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.core.decision import lifeless
-from app.core.grant import ClientId, Grant, ServerName, TenantId, extended
+from app.core.grant import ClientId, Grant, GrantId, ServerName, TenantId, extended
 from app.core.reasons import Reason
 from app.core.registry import Client
 from app.ports import Transaction
@@ -17,7 +17,7 @@ from app.usecases.delegation_evidence import creation_events
 from app.usecases.failures import Conflict, Denied, Malformed
 from app.usecases.issue_under_standing_grant import standing_lineage
 from app.usecases.mint_grant import RootParties, audience_in, root_of
-from app.usecases.read_grants import GrantView, view_of
+from app.usecases.read_grants import GrantView, UnverifiableView, View, view_of
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.register_client import known_client
 from app.usecases.world import Caller, World
@@ -46,20 +46,30 @@ async def make_standing_grant(
         await record(tx, world, caller, made.tenant_id, "client.standing_grant_made", f"client/{client_id}")
         (stored,) = await tx.grants.chain(made.tenant_id, made.grant_id)
         await tx.commit()
-    return view_of(world, stored)
+    made_now = view_of(world, stored)
+    assert isinstance(made_now, GrantView), "what was signed just now is verified"
+    return made_now
 
 
 async def list_standing_grants(
     world: World, caller: Caller, tenant_id: TenantId | None, client_id: ClientId
-) -> Sequence[GrantView] | Denied:
-    """The latest standing grant for each tool server, dead or alive. Raises NotFound."""
+) -> Sequence[View] | Denied:
+    """The latest standing grant for each tool server, dead or alive or past verifying. Raises NotFound."""
     if (denied := out_of_reach(caller, tenant_id or caller.tenant_id)) is not None:
         return denied
     async with world.store.read() as tx:
         client = await known_client(tx, caller, tenant_id, client_id)
-        servers = [ServerName(name) for name in sorted(client.standing_grants)]
-        found = [await standing_lineage(tx, world, client, server, lock=False) for server in servers]
-    return [view_of(world, lineage.stored[-1]) for lineage in found if lineage is not None]
+        ids = [GrantId(grant_id) for _, grant_id in sorted(client.standing_grants.items())]
+        found = [await tx.grants.chain(client.tenant_id, grant_id) for grant_id in ids]
+    views = [view_of(world, stored[-1]) for stored in found if stored]
+    return [view for view in views if _is_its_own(view, client)]
+
+
+def _is_its_own(view: View, client: Client) -> bool:
+    """The registry only says where to look: what is verified must be the client's own standing grant."""
+    if isinstance(view, UnverifiableView):
+        return True
+    return view.grant.standing and view.grant.holder == client.client_id
 
 
 async def _minted(tx: Transaction, world: World, client: Client, fields: NarrowingFields) -> Grant | Denied:

@@ -24,8 +24,9 @@ from app.core.registry import Client, Scope
 from app.core.resource_rules import id_flaw
 from app.core.strict_json import canonical
 from app.ports import Transaction
-from app.usecases.delegation_evidence import creation_events, record_refusal, record_refusal_alone
+from app.usecases.delegation_evidence import creation_events, proof_refs, record_refusal, record_refusal_alone
 from app.usecases.failures import Denied, Malformed
+from app.usecases.prove_identity import Proven
 from app.usecases.prove_parties import proven_subject
 from app.usecases.read_wish import NarrowingFields, read_wish, resolve_audiences
 from app.usecases.world import Caller, World
@@ -65,8 +66,16 @@ class SignedGrant:
     signed: str = field(repr=False)
 
 
+APPS_ASK = Denied(
+    reason=Reason.ACTOR_NOT_PERMITTED, detail="an application gets authority over tools by asking a person for it"
+)
+"""What a person lets an application have ends with the application: a grant of the person's own would not."""
+
+
 async def mint_grant(world: World, caller: Caller, request: MintRequest) -> SignedGrant | Denied:
     """A signed root grant, or why there is none. Raises Malformed, and AlreadyExists for a used childRunId."""
+    if caller.through is not None:
+        return await record_refusal_alone(world, caller.client_id, caller.tenant_id, APPS_ASK, caller.through)
     if caller.grant_id is not None or not caller.has(Scope.GRANTS_ISSUE):
         detail = "minting a grant needs the scope grants:issue"
         return Denied(reason=Reason.INSUFFICIENT_SCOPE, detail=detail, scope=Scope.GRANTS_ISSUE)
@@ -83,29 +92,32 @@ async def mint_grant(world: World, caller: Caller, request: MintRequest) -> Sign
             return refused
         signed = world.signer.sign_grant(made, extended(None, made).actors)
         await tx.grants.add(made, signed, (made.grant_id,), claims_run=True)
-        await tx.audit.append(made.tenant_id, creation_events(world, caller.client_id, made))
+        await tx.audit.append(made.tenant_id, creation_events(world, caller.client_id, made, proof_refs(proven)))
         await tx.commit()
     return SignedGrant(grant=made, signed=signed)
 
 
-async def _proven(world: World, caller: Caller, request: MintRequest) -> str | Denied | None:
-    """Whom the subject token proves; None without one. It is read before anything is locked."""
+async def _proven(world: World, caller: Caller, request: MintRequest) -> Proven | Denied | None:
+    """Whom the subject token proves, for the holder to act for; None without one.
+
+    It is read before anything is locked.
+    """
     if request.subject_token is None:
         return None
     async with world.store.read() as tx:
-        client = await active_client(tx, caller.tenant_id, caller.client_id, "")
-    if isinstance(client, Denied):
-        return client
-    proven = await proven_subject(world, request.subject_token, client, None)
+        holder = await active_client(tx, caller.tenant_id, request.holder or caller.client_id, "/holder")
+    if isinstance(holder, Denied):
+        return holder
+    proven = await proven_subject(world, request.subject_token, holder, None)
     if isinstance(proven, Denied):
         return replace(proven, pointer="/subjectToken")
-    if request.subject not in (None, proven):
+    if request.subject not in (None, proven.subject):
         raise Malformed("/subject", "is not whom the subjectToken proves")
     return proven
 
 
 async def _mint(
-    tx: Transaction, world: World, client: Client, request: MintRequest, proven: str | None
+    tx: Transaction, world: World, client: Client, request: MintRequest, proven: Proven | None
 ) -> Grant | Denied:
     # As the directory spells ids: nobody looks like another subject, and what is bound to it is always usable.
     if request.subject is not None and (flaw := id_flaw(request.subject)) is not None:
@@ -119,7 +131,7 @@ async def _mint(
     who = RootParties(
         holder=holder.client_id,
         subject=request.subject or client.client_id,
-        proven_subject=proven,
+        proven_subject=None if proven is None else proven.subject,
         parent_run_id=request.parent_run_id,
         lifetime=world.rules.default_grant_lifetime,
     )

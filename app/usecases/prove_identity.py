@@ -11,6 +11,7 @@ from typing import Final
 from app.core.grant import TenantId
 from app.core.reasons import Reason
 from app.core.registry import IssuerUse, TrustedIssuer
+from app.core.strict_json import JsonObject
 from app.ports import KeySource, OutsideToken, TokenRefused
 from app.usecases.failures import Denied
 from app.usecases.world import World
@@ -38,6 +39,12 @@ class Proven:
         """The name by which we know the subject: never a client's (RFC 9068 §5)."""
         return self.issuer.subject(self.token.subject)
 
+    @property
+    def reference(self) -> JsonObject:
+        """What the log names the token by: the token itself could be used again."""
+        jti: JsonObject = {} if self.token.jti is None else {"jti": self.token.jti}
+        return {"issuer": self.issuer.name} | jti
+
 
 async def prove_identity(world: World, tenant_id: TenantId, compact: str, use: IssuerUse) -> Proven | Denied:
     """What a token proves that an issuer signed which the tenant trusts for this use.
@@ -61,7 +68,7 @@ async def proven_by(world: World, issuer: TrustedIssuer | None, compact: str, us
         token = await world.outsiders.verify(
             compact,
             issuer=issuer.issuer,
-            audience=issuer.audience or world.rules.issuer,
+            audience=_audience(world, issuer, use),
             keys=KeySource(algorithms=issuer.algorithms, jwks=issuer.jwks, jwks_uri=issuer.jwks_uri),
             now=world.clock(),
             max_lifetime=issuer.max_lifetime,
@@ -71,3 +78,8 @@ async def proven_by(world: World, issuer: TrustedIssuer | None, compact: str, us
     if token.typ not in TYPES[use]:
         return Denied(reason=Reason.TOKEN_INVALID, detail="the token is of another kind")
     return Proven(token=token, issuer=issuer)
+
+
+def _audience(world: World, issuer: TrustedIssuer, use: IssuerUse) -> str:
+    """The only `aud` that counts: an assertion's is us, whatever its issuer's other tokens say (RFC 7523 §3)."""
+    return world.rules.issuer if use is IssuerUse.GRANT else issuer.audience or world.rules.issuer

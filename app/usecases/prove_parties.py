@@ -5,6 +5,7 @@ only ever restricts who may use it, and no token that we issue has any of it.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from app.core.grant import TenantId
@@ -24,14 +25,22 @@ OUTSIDE_TYPES: Final = frozenset({JWT, ID_TOKEN})
 _ACTOR_CLAIMS: Final = ("act", "may_act")
 
 
-async def proven_subject(world: World, compact: str, actor: Client, key: str | None) -> str | Denied:
-    """The name of the subject that a trusted issuer's token proves, for this client to act for, by this key."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """The client that will act, and the token that proves its workload, where another issuer's does."""
+
+    client: Client
+    proven: Proven | None = None
+
+
+async def proven_subject(world: World, compact: str, actor: Client, key: str | None) -> Proven | Denied:
+    """The subject that a trusted issuer's token proves, for this client to act for, by this key."""
     proven = await prove_identity(world, actor.tenant_id, compact, IssuerUse.SUBJECT)
     return proven if isinstance(proven, Denied) else subject_for(world, proven, actor, key)
 
 
-def subject_for(world: World, proven: Proven, actor: Client, key: str | None) -> str | Denied:
-    """The proven subject's name, unless the token is another party's to use, or the name can't be one."""
+def subject_for(world: World, proven: Proven, actor: Client, key: str | None) -> Proven | Denied:
+    """The proven subject, unless the token is another party's to use, or its name can't be one."""
     if not _is_for_key(proven, key):
         return Denied(reason=Reason.PROOF_INVALID, detail="the token is bound to another key (RFC 7800 §3.1)")
     if not all(_names(world, proven.token.claims[name], actor, proven.issuer) for name in _claimed(proven)):
@@ -40,11 +49,11 @@ def subject_for(world: World, proven: Proven, actor: Client, key: str | None) ->
         return Denied(reason=Reason.ACTOR_NOT_PERMITTED, detail=detail)
     if id_flaw(proven.subject) is not None:
         return Denied(reason=Reason.TOKEN_INVALID, detail="the token's subject is not fit for a name")
-    return proven.subject
+    return proven
 
 
-async def proven_actor(world: World, tenant_id: TenantId, compact: str, key: str | None) -> Client | Denied:
-    """The one client whose workload a trusted issuer's token proves."""
+async def proven_actor(world: World, tenant_id: TenantId, compact: str, key: str | None) -> Actor | Denied:
+    """The one client whose workload a trusted issuer's token proves. What counts once is for whoever asks to spend."""
     proven = await prove_identity(world, tenant_id, compact, IssuerUse.CLIENT)
     if isinstance(proven, Denied):
         return proven
@@ -55,7 +64,9 @@ async def proven_actor(world: World, tenant_id: TenantId, compact: str, key: str
         clients = await tx.registry.clients_of(tenant_id, workload)
     if len(clients) != 1 or _claimed(proven):
         return Denied(reason=Reason.ACTOR_NOT_PERMITTED, detail="the actor token proves no single client")
-    return clients[0]
+    if proven.issuer.single_use and proven.token.jti is None:
+        return Denied(reason=Reason.TOKEN_INVALID, detail="the actor token has no jti, though it counts once")
+    return Actor(client=clients[0], proven=proven)
 
 
 def _is_for_key(proven: Proven, key: str | None) -> bool:

@@ -7,12 +7,12 @@ answered afterwards.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.core.grant import TenantId
+from app.core.grant import ClientId, GrantChain, TenantId
 from app.core.reasons import Reason
 from app.core.registry import Client
 from app.ports import TokenRefused, Transaction
 from app.usecases.failures import Denied
-from app.usecases.world import Caller, Possession, World
+from app.usecases.world import CLOCK_MARGIN, Caller, Possession, World
 
 THUMBPRINT_URI = "urn:ietf:params:oauth:jwk-thumbprint:sha-256:"
 """Who made a proof: its key, by RFC 9278. A `jti` is unique among the proofs of one key."""
@@ -74,9 +74,25 @@ def prove_for(world: World, presented: Presented, key_thumbprint: str | None) ->
     return possession
 
 
-def lacks_key(caller: Caller, client: Client | None) -> bool:
-    """Whether a credential is bound to no key though its client's must be, as they may not always have been."""
-    return client is not None and client.dpop_required and caller.key_thumbprint is None
+def lacks_key(key_thumbprint: str | None, *clients: Client | None) -> bool:
+    """Whether a credential is bound to no key though one of these clients' must be: it may be from before."""
+    return key_thumbprint is None and any(client is not None and client.dpop_required for client in clients)
+
+
+def whose_key(caller: Caller, chain: GrantChain) -> frozenset[ClientId]:
+    """Who may have to bind a credential for a grant to a key: whom it was issued to, and who holds the grant.
+
+    They differ where somebody asked for the token of an agent that its grant was handed to.
+    """
+    return frozenset({caller.client_id, *(grant.holder for grant in chain.grants if grant.grant_id == caller.grant_id)})
+
+
+async def unbound(tx: Transaction, caller: Caller, chain: GrantChain) -> Denied | None:
+    """The refusal of a credential for a grant of this chain that lacks the key that it must have."""
+    if caller.grant_id is None or caller.key_thumbprint is not None:
+        return None
+    clients = [await tx.registry.client(client_id) for client_id in sorted(whose_key(caller, chain))]
+    return MUST_BE_BOUND if lacks_key(caller.key_thumbprint, *clients) else None
 
 
 async def spend(tx: Transaction, world: World, tenant_id: TenantId, possession: Possession | None) -> Denied | None:
@@ -88,9 +104,8 @@ async def spend(tx: Transaction, world: World, tenant_id: TenantId, possession: 
     if possession is None:
         return None
     proof, issuer = possession.proof, THUMBPRINT_URI + possession.proof.key_thumbprint
-    is_first = await tx.spent.spend(
-        tenant_id, issuer, proof.jti, expires_at=proof.expires_at, now=world.clock(), on=possession.use
-    )
+    expires_at, now = proof.expires_at + CLOCK_MARGIN, world.clock()
+    is_first = await tx.spent.spend(tenant_id, issuer, proof.jti, expires_at=expires_at, now=now, on=possession.use)
     if is_first or await tx.spent.spent_on(tenant_id, issuer, proof.jti) == possession.use:
         return None
     return REPLAYED

@@ -2,8 +2,8 @@
 
 Nobody gives more than it has: an administrator grants only scopes that it holds, and takes over no client
 that holds more, as a new secret would. `platform` is given by nobody: the bootstrap alone makes such clients.
-What proves a client is what a new secret is: whoever sets it can act as the client. An issuer that another tenant
-trusts proves nothing here.
+What proves a client is what a new secret is: whoever sets it can act as the client. So is where an application's
+codes go. An issuer that another tenant trusts proves nothing here.
 Client ids are global, so one that is taken is refused alike whichever tenant has it, and a platform
 administrator need not say whose a client is.
 """
@@ -17,6 +17,7 @@ from secrets import token_urlsafe
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from app.core.attenuation import Ceiling
 from app.core.grant import ClientId, TenantId
 from app.core.reasons import Reason
 from app.core.registry import DEFAULT_GRANT_TYPES, AuthMethod, Client, ClientKind, GrantType, IssuerUse, Scope
@@ -62,8 +63,8 @@ _MEMBERS: Final[Mapping[str, str]] = {
 SECRET_METHODS: Final = frozenset({AuthMethod.CLIENT_SECRET_BASIC, AuthMethod.CLIENT_SECRET_POST})
 MAX_REDIRECT_URIS: Final = 20
 
-_PROOFS: Final = ("auth_method", "jwks", "workload")
-"""What a client proves itself by, its secret apart."""
+_PROOFS: Final = ("auth_method", "jwks", "workload", "redirect_uris")
+"""What a client proves itself by, its secret apart: one that has none gets its codes, and nobody else does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ async def change_client(
         if before.is_platform:
             raise Conflict("the bootstrap made this client: it can only be disabled, or get a new secret")
         after = _kept(before, change(before))
-        if (denied := _gives_too_much(caller, after.scopes - before.scopes)) is not None:
+        if (denied := _gives_too_much(caller, _gained(before, after))) is not None:
             return denied
         if _is_proven_otherwise(before, after) and (denied := outranked(caller, before)) is not None:
             return denied
@@ -235,6 +236,12 @@ def _gives_too_much(caller: Caller, scopes: AbstractSet[Scope]) -> Denied | None
     return _lacking(scopes - held, "an administrator grants only scopes that it holds")
 
 
+def _gained(before: Client, after: Client) -> frozenset[Scope]:
+    """The scopes that a change gives. Those of an app were only what it could ask people for."""
+    becomes_its_own = before.kind is ClientKind.APP and after.kind is not ClientKind.APP
+    return after.scopes if becomes_its_own else after.scopes - before.scopes
+
+
 def _is_proven_otherwise(before: Client, after: Client) -> bool:
     return any(getattr(before, proof) != getattr(after, proof) for proof in _PROOFS)
 
@@ -289,6 +296,8 @@ def _kind_flaws(client: Client) -> Iterator[_Flaw]:
     yield _Flaw(is_app and by_itself, "/grantTypes", "an app has no authority of its own, so no client_credentials")
     yield _Flaw(asks and not client.redirect_uris, "/redirectUris", "are needed for authorization_code")
     yield _Flaw(bool(client.redirect_uris) and not asks, "/redirectUris", "are for authorization_code alone")
+    limited = client.ceiling != Ceiling() or client.window is not None
+    yield _Flaw(is_app and limited, "/limits", "an application borrows its limits from people")
     too_many = len(client.redirect_uris) > MAX_REDIRECT_URIS
     yield _Flaw(too_many, "/redirectUris", f"are at most {MAX_REDIRECT_URIS}")
 
@@ -324,6 +333,9 @@ _PRINTABLE: Final = re.compile(r"[\x21\x22\x24-\x5b\x5d-\x7e]{1,500}")
 _PRIVATE_SCHEME: Final = re.compile(r"[a-z][a-z0-9+-]*(?:\.[a-z0-9+-]+)+")
 """A scheme that is an owner's domain, turned round (RFC 8252 §7.1). No browser runs what such a URI holds."""
 
+_AUTHORITY: Final = re.compile(r"(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]+)?")
+"""A DNS name or an IP literal, maybe with a port: what stands for itself in a policy of our pages, and nothing more."""
+
 LOOPBACK_HOSTS: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -336,7 +348,9 @@ def redirect_uri_flaw(uri: str) -> str | None:
         _ = split.port
     except ValueError:
         return must
-    if not _PRINTABLE.fullmatch(uri) or "@" in split.netloc or not uri.startswith(f"{split.scheme}:"):
+    if not _PRINTABLE.fullmatch(uri) or not uri.startswith(f"{split.scheme}:"):
+        return must
+    if split.netloc and not _AUTHORITY.fullmatch(split.netloc):
         return must
     if split.scheme == "https":
         return None if host else must

@@ -104,7 +104,7 @@ async def add_policy(world: World, caller: Caller, wish: PolicyWish) -> Register
             return Registered(thing=_detail(newest, tenant), created=False)
         policy = _next(world, caller, wish, count)
         await tx.policies.add(policy)
-        await tx.audit.append(wish.tenant_id, [_event(world, policy)])
+        await tx.audit.append(wish.tenant_id, [_event(world, caller, policy)])
         await tx.commit()
     return Registered(thing=_detail(policy, tenant), created=True)
 
@@ -223,8 +223,8 @@ def _says(policy: Policy | PolicyWish) -> tuple[str, str, bytes]:
     return policy.text, policy.description, cases
 
 
-def _event(world: World, policy: Policy) -> JsonObject:
-    event = admin_event(policy.created_at, "policy.created", f"policy/{policy.version}", client_id=policy.created_by)
+def _event(world: World, caller: Caller, policy: Policy) -> JsonObject:
+    event = admin_event(policy.created_at, "policy.created", f"policy/{policy.version}", caller=caller)
     return event | {"textDigest": digest(world, policy.tenant_id, policy.text.encode())}
 
 

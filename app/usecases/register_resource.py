@@ -175,7 +175,7 @@ def _load_event(
         "resources": [_resource(resource.ref) for resource in resources[:MAX_RECORDED]],
         "contentDigest": digest(world, tenant_id, canonical(content)),
     }
-    return admin_event(world.clock(), "resources.loaded", "resources", client_id=caller.client_id) | members
+    return admin_event(world.clock(), "resources.loaded", "resources", caller=caller) | members
 
 
 def _checked_load(wishes: Sequence[Resource]) -> Mapping[TenantId, list[Resource]]:

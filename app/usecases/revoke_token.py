@@ -11,7 +11,7 @@ from app.core.grant import GrantId
 from app.core.registry import Client
 from app.ports import AccessToken, TokenRefused, Transaction
 from app.usecases.close_grant import revoke
-from app.usecases.world import World, evidence
+from app.usecases.world import CLOCK_MARGIN, World, evidence
 
 
 async def revoke_token(world: World, client: Client, token: str) -> None:
@@ -43,9 +43,9 @@ def _grant_itself(world: World, client: Client, token: str) -> GrantId | None:
 
 async def revoke_api_token(world: World, client: Client, subject: str, token_id: str, expires_at: datetime) -> None:
     """End a token for the API that a client got for this subject. Only what ends something is on record."""
-    now = world.clock()
+    now, until = world.clock(), expires_at + CLOCK_MARGIN
     async with world.store.write() as tx:
-        if await tx.spent.spend(client.tenant_id, world.rules.issuer, token_id, expires_at=expires_at, now=now):
+        if await tx.spent.spend(client.tenant_id, world.rules.issuer, token_id, expires_at=until, now=now):
             members = {"clientId": client.client_id, "subject": subject, "tokenId": token_id}
             await tx.audit.append(client.tenant_id, [evidence(RecordType.TOKEN_REVOKED, now, members)])
             await tx.commit()

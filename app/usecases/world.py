@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Final
 
 from app.core.audit import RecordType
 from app.core.grant import ClientId, GrantId, TenantId
@@ -26,6 +27,9 @@ from app.usecases.in_flight import InFlight
 from app.usecases.offers import Offers
 from app.usecases.resolved import Resolved
 from app.usecases.turns import Shares, Turns
+
+CLOCK_MARGIN: Final = timedelta(minutes=1)
+"""How far apart the clocks of two workers may be: for so much longer than it could be used, what is spent is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,8 @@ class Caller:
     client_id: ClientId
     tenant_id: TenantId
     scopes: frozenset[str] = frozenset()
+    through: ClientId | None = None
+    """The application that acts for the client, a person, with a token for the API that the person let it have."""
     grant_id: GrantId | None = None
     audience: str | None = None
     is_expired: bool = False

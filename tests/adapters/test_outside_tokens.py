@@ -154,13 +154,16 @@ BAD_CLAIMS: Final[dict[str, tuple[dict[str, object], str]]] = {
     "no issuer": ({"iss": DROP}, "iss is not a string"),
     "an issuer that is a list": ({"iss": [ISSUER]}, "iss is not a string"),
     "an issuer that is too long": ({"iss": "https://" + "x" * 255}, "iss is too long"),
-    "another audience": ({"aud": "https://other.example"}, "the token is not for this service alone"),
-    "two audiences": ({"aud": [AUDIENCE, "https://other.example"]}, "the token is not for this service alone"),
-    "one audience twice": ({"aud": [AUDIENCE, AUDIENCE]}, "the token is not for this service alone"),
-    "the token endpoint as audience": ({"aud": f"{AUDIENCE}/oauth/token"}, "the token is not for this service alone"),
-    "an audience with a slash more": ({"aud": f"{AUDIENCE}/"}, "the token is not for this service alone"),
-    "no audience": ({"aud": DROP}, "the token is not for this service alone"),
-    "an empty list of audiences": ({"aud": []}, "the token is not for this service alone"),
+    "another audience": ({"aud": "https://other.example"}, "aud is not exactly the audience that it must be"),
+    "two audiences": ({"aud": [AUDIENCE, "https://other.example"]}, "aud is not exactly the audience that it must be"),
+    "one audience twice": ({"aud": [AUDIENCE, AUDIENCE]}, "aud is not exactly the audience that it must be"),
+    "the token endpoint as audience": (
+        {"aud": f"{AUDIENCE}/oauth/token"},
+        "aud is not exactly the audience that it must be",
+    ),
+    "an audience with a slash more": ({"aud": f"{AUDIENCE}/"}, "aud is not exactly the audience that it must be"),
+    "no audience": ({"aud": DROP}, "aud is not exactly the audience that it must be"),
+    "an empty list of audiences": ({"aud": []}, "aud is not exactly the audience that it must be"),
     "no subject": ({"sub": DROP}, "sub is not a string"),
     "an empty subject": ({"sub": ""}, "sub is not a string"),
     "a number as subject": ({"sub": 7}, "sub is not a string"),
@@ -343,6 +346,16 @@ FLAWS: Final[dict[str, tuple[Callable[[], Json], str]]] = {
     "a key for secrecy": (lambda: changed_key(a_key(), use="enc"), "holds a key that is not for signatures"),
     "a key that only signs": (lambda: changed_key(a_key(), key_ops=["sign"]), "holds a key that is not for signatures"),
     "a kid that is a number": (lambda: changed_key(a_key(), kid=1), "holds a key whose kid is no name"),
+    "a kid that is null": (lambda: changed_key(a_key(), kid=None), "holds a key whose kid is no name"),
+    "two keys and a name for one": (
+        lambda: jwks(a_key(), a_key("EdDSA", None)),
+        "holds several keys, of which each needs a kid",
+    ),
+    "two keys without a name": (
+        lambda: jwks(a_key(kid=None), a_key("EdDSA", None)),
+        "holds several keys, of which each needs a kid",
+    ),
+    "one key under two names": (lambda: jwks(a_key(), a_key().named("k2")), "holds one key twice"),
     "one kid twice": (lambda: jwks(a_key(), a_key("EdDSA")), "has two keys of one kid"),
 }
 
@@ -353,7 +366,8 @@ def test_a_set_of_keys_is_refused_that_has(outsiders: OutsideJwts, made: Callabl
 
 
 def test_a_set_may_hold_keys_of_every_kind(outsiders: OutsideJwts) -> None:
-    keys = [a_key(alg).named(alg) for alg in ("RS256", "PS512", "ES256", "ES384", "ES512", "EdDSA")]
+    algorithms = ("RS256", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+    keys = [a_key(alg, alg, which) for which, alg in enumerate(algorithms)]
     assert outsiders.flaw(jwks(*keys)) is None
     assert outsiders.flaw(changed_key(a_key(), alg=DROP, kid=DROP, use=DROP, key_ops=["verify"])) is None
 

@@ -243,6 +243,7 @@ async def test_a_patch_changes_what_proves_a_client(admin: Admin) -> None:
             {"kind": "app", "redirectUris": ["https://a.example/cb"], "grantTypes": ["client_credentials"]},
             "/grantTypes",
         ),
+        ({"kind": "app", "redirectUris": ["https://a.example/cb"], "limits": {"maxToolCalls": 1}}, "/limits"),
         ({"standingGrants": {"support": "gr_1"}}, "/standingGrants"),
         ({"dpopRequired": "yes"}, "/dpopRequired"),
     ],

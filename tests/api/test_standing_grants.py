@@ -198,6 +198,25 @@ async def test_the_api_and_a_tool_server_at_once_are_no_target(house: House) -> 
 
 
 @pytest.mark.parametrize(
+    "given, said",
+    [
+        ("{}", "authorization_details: Input should be a valid list"),
+        (details(audience="x"), "authorization_details/0/audience: must be an absolute URI"),
+        (details(audience=["https://a.example", 1]), "authorization_details/0/audience: must be an absolute URI"),
+        (details(audience=[]), "authorization_details/0/audience: must be an absolute URI"),
+        (details(maxSpendCents="x"), "authorization_details/0/maxSpendCents: must be a number"),
+        (details(maxSpendCents=True), "authorization_details/0/maxSpendCents: must be a number"),
+        (details(allowedTools=["a b"]), "authorization_details/0/allowedTools/0: "),
+    ],
+)
+async def test_a_malformed_narrowing_is_named_where_it_stands(house: House, given: str, said: str) -> None:
+    await house.standing()
+    answer = (await house.ask(authorization_details=given)).json()
+    assert answer["error"] == "invalid_authorization_details"
+    assert answer["error_description"].startswith(said)
+
+
+@pytest.mark.parametrize(
     "form, error",
     [
         ({"authorization_details": details(maxToolCalls=6)}, "invalid_authorization_details"),

@@ -104,6 +104,26 @@ async def test_a_client_with_a_key_is_served(bot: Bot) -> None:
         assert response.status_code == 200, response.text
 
 
+async def test_why_an_assertion_was_refused_is_in_the_platforms_log_alone(bot: Bot) -> None:
+    """Its operator finds the check that failed; the log has no part of what was presented, nor a name of nobody."""
+    spent = bot.sign()
+    made(await bot.ask(spent))
+    refused(await bot.ask(spent))
+    refused(await bot.ask(bot.sign(aud=f"{bot.issuer}/oauth/token")))
+    refused(await bot.ask(bot.sign(), client_id="somebody-else"))
+    stranger = f"nobody-{secrets.token_hex(8)}"
+    refused(await bot.ask(bot.sign(iss=stranger, sub=stranger)))
+    records = await bot.stage.api.audit(type="access.refused")
+    said = [str(each["cause"]) for each in records if each.get("clientId") == bot.client_id]
+    assert said == [
+        "a client assertion was refused: it was used before",
+        "a client assertion was refused: aud is not exactly the audience that it must be",
+    ]
+    assert stranger not in json.dumps(records)
+    assert spent not in json.dumps(records)
+    assert not await bot.stage.records(type="access.refused")
+
+
 async def test_of_many_who_show_one_assertion_at_once_one_is_served(bot: Bot) -> None:
     assertion = bot.sign()
     responses = await asyncio.gather(*(bot.ask(assertion) for _ in range(30)))

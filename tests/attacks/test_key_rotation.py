@@ -99,6 +99,26 @@ async def test_what_a_retired_key_signed_is_refused_by_every_worker_once_it_is_a
         assert refused(response, 400) == "token_invalid"
         assert (await fresh.introspect(stage.planner, subject)).json() == {"active": False}
     assert old not in {key["kid"] for key in made(await fresh.http.get("/oauth/jwks"))["keys"]}
+    await it_is_shown_for_what_it_is(fresh, stage, grant["grantId"])
+
+
+async def it_is_shown_for_what_it_is(api: Api, stage: Stage, grant_id: str) -> None:
+    """Those who see the tenant find what has to be made anew; nobody is told what it would have allowed."""
+    path, tenant = f"/v1/grants/{grant_id}", {"tenant": stage.tenant}
+    auditor, planner = await api.token(stage.auditor), await api.token(stage.planner)
+    shown = made(await api.request("GET", path, auditor))
+    assert (shown["grantId"], shown["status"]) == (grant_id, "unverifiable")
+    assert not shown.keys() & {"allowedTools", "subject", "holder", "resourceConstraints", "maxToolCalls"}
+    lineage = made(await api.request("GET", f"{path}/lineage", auditor))
+    assert {each["status"] for each in lineage["subtree"]} == {"unverifiable"}
+    page = made(await api.request("GET", "/v1/grants", auditor, params={"rootGrantId": grant_id}))
+    assert {each["status"] for each in page["items"]} == {"unverifiable"}
+    for method, part in (("GET", ""), ("GET", "/lineage"), ("GET", "/tools"), ("POST", "/derive")):
+        body: Json | None = {} if method == "POST" else None
+        answer = await api.request(method, f"{path}{part}", planner, json=body)
+        assert refused(answer, 409) == "grant_unverifiable"
+    closed = made(await api.request("POST", f"{path}/close", await api.token_of(api.admin), json={}, params=tenant))
+    assert grant_id in closed["closedGrants"]
 
 
 async def test_what_other_keys_signed_lives_on(server: ServerProcess, stage: Stage, fresh: Api) -> None:

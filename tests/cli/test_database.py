@@ -8,6 +8,8 @@ from typing import Final
 import httpx
 import pytest
 
+from app.cli.database import place_of
+from app.settings import Settings
 from tests.cli.command import Ended, subgrant
 from tests.server_process import BOOTSTRAP, KEY_ENCRYPTION_KEY, ServerProcess, sqlite_url
 
@@ -34,6 +36,13 @@ def test_init_makes_a_tenant_whose_administrator_can_work_at_once(url: str) -> N
         assert httpx.post(f"{server.url}/oauth/token", data=form, auth=platform).is_success
         assert server.stdout == f"Subgrant is listening on {server.url}\n"
     assert [client["clientId"] for client in clients] == ["root"]
+
+
+def test_init_says_which_database_it_wrote(url: str, tmp_path: Path) -> None:
+    made = _on(url, "init", "--tenant", "acme", "--json").json
+    assert made["database"] == str((tmp_path / "subgrant.db").resolve())
+    settings = Settings(database_url="postgresql://root:s3cret@db.example:5433/grants?password=s3cret")
+    assert place_of(settings) == "postgresql://db.example:5433/grants"
 
 
 def test_init_prints_each_secret_once(url: str) -> None:

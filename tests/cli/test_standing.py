@@ -40,5 +40,20 @@ def test_a_standing_grant_is_made_listed_and_closed_by_commands(server: ServerPr
     table = _run(server, "standing", "list", "team/agent").stdout
     assert all(word in table for word in (made["grantId"], "active", "0/7", "search"))
     assert _run(server, "standing", "list", "team/agent", "--tenant", "acme", "--json").json["items"][0] == made
+    wrong = _run(server, "standing", "create", "team/agent", "--audience", "x")
+    assert wrong.complaint == "malformed: /audience: must be an absolute URI without a fragment, or a list of such"
     nobody = _run(server, "standing", "list", "nobody")
     assert nobody.complaint == "not_found: there is no such client"
+    a_tenants_grants_are_reached_from_the_platform(server, made["grantId"])
+
+
+def a_tenants_grants_are_reached_from_the_platform(server: ServerProcess, grant: str) -> None:
+    """Whoever administers the platform reads and closes what it had made in a tenant, by naming the tenant."""
+    assert _run(server, "grants", "close", grant).complaint == "not_found: no such grant"
+    of_acme = ("--tenant", "acme", "--json")
+    assert [each["grantId"] for each in _run(server, "grants", "list", *of_acme).json["items"]] == [grant]
+    assert _run(server, "grants", "show", grant, *of_acme).json["grantId"] == grant
+    assert _run(server, "grants", "lineage", grant, *of_acme).json["subtree"][0]["grantId"] == grant
+    assert [each["name"] for each in _run(server, "grants", "tools", grant, *of_acme).json["tools"]] == ["search"]
+    assert "search" in _run(server, "grants", "tools", grant, "--tenant", "acme").stdout
+    assert _run(server, "grants", "close", grant, *of_acme).json["closedGrants"] == [grant]

@@ -63,6 +63,8 @@ async def test_a_grant_comes_back_with_its_document_and_an_unused_account(store:
         grant_id=ROOT.grant_id,
         signed=f"signed {ROOT.grant_id}",
         lineage=(ROOT.grant_id,),
+        issued_at=ROOT.issued_at,
+        expires_at=ROOT.expires_at,
         account=Account(budget=Budget(account_id=ROOT.grant_id, limit=ROOT.limit)),
     )
 

@@ -68,7 +68,7 @@ class IdentityProvider:
         return {name: value for name, value in all_of_them.items() if value is not None}  # type: ignore[misc]  # JSON
 
     def id_token(self, scene: Scene, **claims: object) -> str:
-        return self.sign(self.claims(scene, **claims))
+        return self.sign(self.claims(scene, **({"jti": scene.world.new_id("j")} | claims)))
 
     def assertion(self, scene: Scene, **claims: object) -> str:
         """That Alice lets the planner act at the support server."""

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from app.core.grant import GrantId, ServerName, TenantId, ToolName
+from app.core.grant import ClientId, GrantId, ServerName, TenantId, ToolName
 from app.core.reasons import Reason
 from app.usecases.admit_caller import admit_caller
 from app.usecases.authorize_call import ProposedCall
@@ -62,12 +62,17 @@ async def too_early(scene: Scene, made: SignedGrant) -> Caller:
 
 
 async def of_a_disabled_client(scene: Scene, made: SignedGrant) -> Caller:
-    async with scene.world.store.write() as tx:
-        client = await tx.registry.client(PLANNER)
-        assert client is not None
-        await tx.registry.put_client(replace(client, active=False))
-        await tx.commit()
+    await change_client(scene, active=False)
     return with_token(made)
+
+
+async def without_the_key_of_its_client(scene: Scene, made: SignedGrant) -> Caller:
+    await change_client(scene, dpop_required=True)
+    return with_token(made)
+
+
+async def without_the_key_of_its_holder(scene: Scene, made: SignedGrant) -> Caller:
+    return replace(await without_the_key_of_its_client(scene, made), client_id=ClientId("who asked for it"))
 
 
 async def of_a_disabled_tenant(scene: Scene, made: SignedGrant) -> Caller:
@@ -78,6 +83,14 @@ async def of_a_disabled_tenant(scene: Scene, made: SignedGrant) -> Caller:
 async def a_grant_where_none_is_taken(scene: Scene, made: SignedGrant) -> Caller:
     await change_tenant(scene, allow_grant_bearer=False)
     return caller_for(made)
+
+
+async def change_client(scene: Scene, **members: bool) -> None:
+    async with scene.world.store.write() as tx:
+        client = await tx.registry.client(PLANNER)
+        assert client is not None
+        await tx.registry.put_client(replace(client, **members))  # type: ignore[arg-type]  # a test's own to get right
+        await tx.commit()
 
 
 async def change_tenant(scene: Scene, **members: bool) -> None:
@@ -123,6 +136,8 @@ CREDENTIALS: dict[Spoiling, Reason] = {
     for_no_grant: Reason.TOKEN_INVALID,
     of_another_tenant: Reason.TOKEN_INVALID,
     a_grant_where_none_is_taken: Reason.TOKEN_INVALID,
+    without_the_key_of_its_client: Reason.TOKEN_INVALID,
+    without_the_key_of_its_holder: Reason.TOKEN_INVALID,
     expired: Reason.TOKEN_EXPIRED,
     expired_and_for_another: Reason.TOKEN_EXPIRED,
     for_another: Reason.AUDIENCE_MISMATCH,

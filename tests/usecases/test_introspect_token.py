@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.core.grant import ClientId, GrantId, TenantId, render_grant
-from app.core.registry import Client, Scope, Tenant
+from app.core.registry import Client, ClientKind, Scope, Tenant
 from app.core.strict_json import JsonObject
 from app.ports import Transaction
 from app.usecases.close_grant import close_grant
@@ -179,6 +179,13 @@ async def test_a_grants_holder_and_its_issuer_are_told_and_the_issuers_of_its_an
     assert await told(scene, made.token, await another(scene, "beside")) == INACTIVE
 
 
+async def test_an_application_holds_by_itself_no_scope_that_it_may_ask_people_for(scene: Scene) -> None:
+    made = await scene.grant()
+    tokens = [made.signed, (await exchanged(scene, made)).token, await api_token(scene)]
+    app = replace(await another(scene, "app", ALL), kind=ClientKind.APP)
+    assert [await told(scene, token, app) for token in tokens] == [INACTIVE] * 3
+
+
 # --- what is over -----------------------------------------------------------------------------------------
 
 
@@ -223,6 +230,23 @@ async def test_a_token_whose_ground_is_gone_is_exactly_inactive(scene: Scene, en
         assert (await told(scene, token, auditor))["active"] is True
     await ENDINGS[ending](scene)
     assert [await told(scene, token, auditor) for token in tokens] == [INACTIVE] * len(tokens)
+
+
+@pytest.mark.parametrize("who", ["its client", "the holder of its grant"])
+async def test_a_token_without_the_key_that_it_must_have_is_exactly_inactive(scene: Scene, who: str) -> None:
+    worker, auditor = await another(scene, WORKER), await another(scene, "auditor", ALL)
+    actor = await issue_api_token(scene.world, worker, resource=(), scopes=None)
+    assert isinstance(actor, ApiToken)
+    made = await scene.grant(may_redelegate=True)
+    handed: dict[str, object] = {"actor_token": actor.token, "actor_token_type": ACCESS_TOKEN}
+    free = (await exchanged(scene, made, **handed)).token
+    bound = (await exchanged(scene, made, **handed, key_thumbprint="thumb")).token
+    assert (await told(scene, free, auditor))["active"] is True
+    insisting = replace(await client(scene) if who == "its client" else worker, dpop_required=True)
+    await change(scene, lambda tx: tx.registry.put_client(insisting))
+    assert await told(scene, free, auditor) == INACTIVE
+    for other in (bound, made.signed):
+        assert (await told(scene, other, auditor))["active"] is True
 
 
 async def test_a_token_below_a_closed_grant_is_exactly_inactive(scene: Scene) -> None:

@@ -1,7 +1,8 @@
 """Who a client is: by its own assertion, by a trusted issuer's, or by its name alone (RFC 6749 §2.3, RFC 7523 §3)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -19,8 +20,9 @@ from app.core.registry import (
 )
 from app.usecases.authenticate_client import ClientCredentials
 from app.usecases.failures import Denied
-from app.usecases.prove_client import ClientAssertion, ClientName, ProvenClient, prove_client, spend_assertion
+from app.usecases.prove_client import ClientAssertion, ClientName, ProvenClient, Unproven, prove_client, spend_assertion
 from app.usecases.prove_identity import Proven, prove_identity
+from app.usecases.world import CLOCK_MARGIN
 from tests.members import DROP
 from tests.outsiders import OutsideKey, a_key, claims_of, jwks
 from tests.samples import ACME, NOW
@@ -79,7 +81,14 @@ class Stage:
         named = None if client_id is None else ClientId(client_id)
         proven = await prove_client(self.scene.world, ClientAssertion(client_id=named, assertion=assertion))
         assert not isinstance(proven, Denied)
-        return proven
+        return proven if isinstance(proven, ProvenClient) else None
+
+    async def refusal(self, assertion: str, client_id: str | None = None) -> tuple[str, ClientId | None]:
+        """What the platform's own log will have."""
+        named = None if client_id is None else ClientId(client_id)
+        unproven = await prove_client(self.scene.world, ClientAssertion(client_id=named, assertion=assertion))
+        assert isinstance(unproven, Unproven)
+        return unproven.cause.removeprefix("a client assertion was refused: "), unproven.client_id
 
     async def identity(self, assertion: str, use: IssuerUse, tenant_id: TenantId = ACME) -> Proven | Denied:
         return await prove_identity(self.scene.world, tenant_id, assertion, use)
@@ -141,6 +150,23 @@ async def test_an_assertion_is_remembered_for_as_long_as_it_could_be_shown(stage
     again = await stage.proven(own())
     assert again is not None
     assert not await spend_assertion(world, again)
+
+
+async def test_an_assertion_is_remembered_where_a_clock_is_behind(stage: Stage) -> None:
+    world, clock = stage.scene.world, stage.scene.clock
+    spent = await stage.proven(own())
+    assert spent is not None
+    assert await spend_assertion(world, spent)
+    clock.now = spent_until(spent) + CLOCK_MARGIN - timedelta(seconds=1)
+    other = await stage.proven(own(jti="a", exp=int(clock.now.timestamp()) + 60))
+    assert other is not None
+    assert await spend_assertion(world, other)
+    assert not await spend_assertion(world, spent)
+
+
+def spent_until(proven: ProvenClient) -> datetime:
+    assert proven.spendable is not None
+    return proven.spendable.token.expires_at
 
 
 OWN_REFUSED: Final[dict[str, dict[str, Any]]] = {
@@ -301,20 +327,72 @@ async def test_an_audience_may_be_the_issuers_own(stage: Stage) -> None:
     assert await stage.proven(pods(), "pod") is None
 
 
+# --- what is on record of a refusal ---------------------------------------------------------------------
+
+
+FLAWS: Final[dict[str, tuple[Callable[[], str], str | None, str, str | None]]] = {
+    "another audience": (
+        lambda: own(aud=f"{OUR_ISSUER}/oauth/token"),
+        None,
+        "aud is not exactly the audience that it must be",
+        BOT,
+    ),
+    "no longer valid": (lambda: own(exp=int(NOW.timestamp()) - 1), None, "the token has expired", BOT),
+    "another's key": (lambda: own(STRANGER), None, "the signing key is not known", BOT),
+    "another's signature": (lambda: own(STRANGER.named("bot-1")), None, "the signing key is not known", BOT),
+    "another subject": (lambda: own(sub="planner"), None, "sub is not the client", BOT),
+    "another type": (lambda: own(header={"typ": "at+jwt"}), None, "typ is of another kind of token", BOT),
+    "no jti": (lambda: own(jti=DROP), None, "jti is missing", BOT),
+    "no JWT": (lambda: "x", None, "the token is not in compact form", None),
+    "nobody": (lambda: own(iss="nobody"), None, "there is no such client", None),
+    "a client with a secret": (
+        lambda: own(iss="planner"),
+        None,
+        "the client is registered for another way to prove itself",
+        "planner",
+    ),
+    "a workload without a name": (
+        lambda: pods(iss="pod"),
+        None,
+        "client_id is missing: an issuer names a subject, not a client",
+        "pod",
+    ),
+    "another workload": (lambda: pods(sub="other"), "pod", "sub is another workload", "pod"),
+    "a workload that names nothing": (
+        lambda: pods(jti=DROP),
+        "pod",
+        "jti is missing, and the issuer's tokens are to be used once",
+        "pod",
+    ),
+}
+
+
+@pytest.mark.parametrize("made, client_id, cause, named", FLAWS.values(), ids=list(FLAWS))
+async def test_the_log_says_which_check_failed_and_for_which_client(
+    stage: Stage, made: Callable[[], str], client_id: str | None, cause: str, named: str | None
+) -> None:
+    assert await stage.refusal(made(), client_id) == (cause, named)
+
+
+async def test_the_log_says_that_a_client_is_disabled(stage: Stage) -> None:
+    await stage.put(replace(A_CLIENT, active=False))
+    assert await stage.refusal(own()) == ("the client or its tenant is disabled", BOT)
+
+
 # --- by its name, by its secret ---------------------------------------------------------------------------
 
 
 async def test_a_name_proves_only_a_client_that_has_nothing_else(stage: Stage) -> None:
     for name, expected in (("app", AN_APP), ("bot", None), ("pod", None), ("planner", None), ("nobody", None)):
         proven = await prove_client(stage.scene.world, ClientName(client_id=ClientId(name)))
-        assert proven == (None if expected is None else ProvenClient(client=expected))
+        assert isinstance(proven, Unproven) if expected is None else proven == ProvenClient(client=expected)
 
 
 async def test_no_secret_proves_a_client_that_has_none(stage: Stage) -> None:
     for client in (A_CLIENT, A_POD, AN_APP):
         for method in (AuthMethod.CLIENT_SECRET_BASIC, AuthMethod.CLIENT_SECRET_POST, client.auth_method):
             credentials = ClientCredentials(client_id=client.client_id, secret="", method=method)
-            assert await prove_client(stage.scene.world, credentials) is None
+            assert await prove_client(stage.scene.world, credentials) == Unproven()
 
 
 # --- whoever a trusted issuer names -----------------------------------------------------------------------

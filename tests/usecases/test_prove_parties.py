@@ -1,21 +1,25 @@
 """Whom another issuer's token proves, for whom it lets act, and what it can't do: give authority or write history."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from app.core.grant import TenantId
+from app.core.grant import ClientId, TenantId
 from app.core.reasons import Reason
-from app.core.registry import IssuerUse, Tenant, Workload
+from app.core.registry import AuthMethod, IssuerUse, Tenant, Workload
 from app.core.strict_json import JsonObject, JsonValue
 from app.usecases.accept_identity_assertion import AssertionRequest, accept_identity_assertion
 from app.usecases.close_grant import close_grant
 from app.usecases.failures import Denied, Malformed
+from app.usecases.issue_under_standing_grant import USED
 from app.usecases.issued_token import ACCESS_TOKEN, DELEGATION_GRANT, Exchanged
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
+from app.usecases.prove_client import ClientAssertion, ProvenClient, prove_client, spend_assertion
 from app.usecases.prove_parties import ID_TOKEN, JWT
 from app.usecases.read_wish import NarrowingFields
+from app.usecases.world import CLOCK_MARGIN
 from tests.samples import ACME, SUPPORT
 from tests.usecases.standing import (
     ADMIN,
@@ -167,6 +171,9 @@ async def test_an_assertion_whose_audience_is_configured_otherwise_is_still_for_
     """The draft has our issuer as its `aud`, whatever the issuer's other tokens have."""
     await put(scene, replace(IDP.trusted(), audience="api://subgrant"))
     assert reason(await accepted(scene, IDP.assertion(scene, aud="api://subgrant"))) is Reason.TOKEN_INVALID
+    assert isinstance(await accepted(scene, IDP.assertion(scene)), Exchanged)
+    assert isinstance(await exchange(scene, IDP.id_token(scene, aud="api://subgrant"), ID_TOKEN), Exchanged)
+    assert reason(await exchange(scene, IDP.id_token(scene), ID_TOKEN)) is Reason.TOKEN_INVALID
 
 
 async def test_an_issuer_that_is_not_trusted_for_grants_gives_none(scene: Scene) -> None:
@@ -199,11 +206,14 @@ async def test_an_assertion_bound_to_a_key_is_for_its_holder(scene: Scene) -> No
     jkt = "k" * 43
     bound: JsonObject = {"jkt": jkt}
     assert reason(await accepted(scene, IDP.assertion(scene, cnf=bound))) is Reason.PROOF_INVALID
-    other = await accepted(scene, IDP.assertion(scene, cnf=bound), key_thumbprint="o" * 43)
+    other = await accepted(scene, IDP.assertion(scene, cnf=bound), proven_key="o" * 43)
     assert reason(other) is Reason.PROOF_INVALID
+    # To name a key is not to have it.
+    named = await accepted(scene, IDP.assertion(scene, cnf=bound), key_thumbprint=jkt)
+    assert reason(named) is Reason.PROOF_INVALID
     for strange in ({"jkt": None}, {}, {"x5t#S256": jkt}, {"jkt": jkt, "x5t#S256": jkt}, jkt):
         assert reason(await accepted(scene, IDP.assertion(scene, cnf=strange))) is Reason.PROOF_INVALID
-    issued = await accepted(scene, IDP.assertion(scene, cnf=bound), key_thumbprint=jkt)
+    issued = await accepted(scene, IDP.assertion(scene, cnf=bound), key_thumbprint=jkt, proven_key=jkt)
     assert isinstance(issued, Exchanged)
     assert claims_of(scene, issued)["cnf"] == bound
 
@@ -324,8 +334,8 @@ async def test_a_token_may_name_a_client_by_its_workload(scene: Scene) -> None:
 async def test_who_is_named_must_be_who_will_act(scene: Scene) -> None:
     """The client that an actor token proves, where there is one."""
     await another_client(scene, "agent", workload=WORKLOAD)
-    actor = {"actor_token": IDP.id_token(scene, sub=WORKLOAD.subject), "actor_token_type": JWT}
     for named, is_good in (("agent", True), (PLANNER, False)):
+        actor = {"actor_token": IDP.id_token(scene, sub=WORKLOAD.subject), "actor_token_type": JWT}
         subject = IDP.id_token(scene, may_act={"client_id": named})
         assert isinstance(await exchange(scene, subject, JWT, **actor), Exchanged) == is_good
 
@@ -335,13 +345,13 @@ async def test_who_is_named_must_be_who_will_act(scene: Scene) -> None:
 
 async def test_a_workloads_token_makes_its_client_the_actor(scene: Scene) -> None:
     await another_client(scene, "agent", workload=WORKLOAD)
-    actor = {"actor_token": IDP.id_token(scene, sub=WORKLOAD.subject), "actor_token_type": JWT}
     for subject, kind in (
         ((await scene.grant(may_redelegate=True)).signed, DELEGATION_GRANT),
         ((await token(scene, fields=NarrowingFields(may_redelegate=True))).token, ACCESS_TOKEN),
         (IDP.id_token(scene), ID_TOKEN),
     ):
-        issued = await exchange(scene, subject, kind, **actor)
+        acting = IDP.id_token(scene, sub=WORKLOAD.subject)
+        issued = await exchange(scene, subject, kind, actor_token=acting, actor_token_type=JWT)
         assert isinstance(issued, Exchanged), issued
         assert (issued.grant.actor, issued.grant.holder, issued.grant.issued_by) == ("agent", "agent", PLANNER)
         claims = claims_of(scene, issued)
@@ -371,6 +381,75 @@ async def test_a_workload_is_one_by_its_issuer_and_its_subject(scene: Scene) -> 
     for forged in (other.id_token(scene, sub=WORKLOAD.subject), IDP.id_token(scene, sub="agent")):
         result = await exchange(scene, IDP.id_token(scene), ID_TOKEN, actor_token=forged, actor_token_type=JWT)
         assert reason(result) is Reason.ACTOR_NOT_PERMITTED
+
+
+async def as_agent(scene: Scene, acting: str, *, subject: str | None = None) -> Exchanged | Denied:
+    """An exchange of a grant, or of a subject's token, for whom this proves."""
+    if subject is not None:
+        return await exchange(scene, subject, ID_TOKEN, actor_token=acting, actor_token_type=JWT)
+    grant = (await scene.grant(may_redelegate=True)).signed
+    return await exchange(scene, grant, DELEGATION_GRANT, actor_token=acting, actor_token_type=JWT)
+
+
+def is_used(result: object) -> bool:
+    return isinstance(result, Denied) and result.detail == USED.detail
+
+
+@pytest.mark.parametrize("first", ["grant", "subject"])
+async def test_an_actor_token_is_used_up_by_what_is_issued_for_it(scene: Scene, first: str) -> None:
+    await another_client(scene, "agent", workload=WORKLOAD)
+    acting = IDP.id_token(scene, sub=WORKLOAD.subject)
+    subjects = (None, IDP.id_token(scene)) if first == "grant" else (IDP.id_token(scene), None)
+    assert isinstance(await as_agent(scene, acting, subject=subjects[0]), Exchanged)
+    for subject in subjects:
+        assert is_used(await as_agent(scene, acting, subject=subject))
+    assert isinstance(await as_agent(scene, IDP.id_token(scene, sub=WORKLOAD.subject)), Exchanged)
+
+
+async def test_an_actor_token_that_brought_nothing_is_as_good_as_it_was(scene: Scene) -> None:
+    await another_client(scene, "agent", workload=WORKLOAD)
+    acting, grant = IDP.id_token(scene, sub=WORKLOAD.subject), await scene.grant()
+    refused = await exchange(scene, grant.signed, DELEGATION_GRANT, actor_token=acting, actor_token_type=JWT)
+    assert reason(refused) is Reason.REDELEGATION_DENIED
+    (*_, record) = await scene.records()
+    assert (record["type"], record["grantId"]) == ("delegation.refused", grant.grant.grant_id)
+    assert isinstance(await as_agent(scene, acting), Exchanged)
+
+
+@pytest.mark.parametrize("first", ["client", "actor"])
+async def test_a_workloads_token_is_good_once_whether_it_proves_who_asks_or_who_acts(scene: Scene, first: str) -> None:
+    signing = {"auth_method": AuthMethod.PRIVATE_KEY_JWT, "secret_hash": "", "workload": WORKLOAD}
+    agent = await another_client(scene, "agent", **signing)
+    compact = IDP.id_token(scene, sub=WORKLOAD.subject)
+    proven = await prove_client(scene.world, ClientAssertion(client_id=agent.client_id, assertion=compact))
+    assert isinstance(proven, ProvenClient)
+    if first == "client":
+        assert await spend_assertion(scene.world, proven)
+        assert is_used(await as_agent(scene, compact))
+    else:
+        assert isinstance(await as_agent(scene, compact), Exchanged)
+        assert not await spend_assertion(scene.world, proven)
+
+
+async def test_a_used_actor_token_is_remembered_for_longer_than_it_could_be_used(scene: Scene) -> None:
+    """By the clock of a worker that is behind it can be shown for a while yet."""
+    await another_client(scene, "agent", workload=WORKLOAD)
+    acting, begun = IDP.id_token(scene, sub=WORKLOAD.subject), scene.clock.now
+    assert isinstance(await as_agent(scene, acting), Exchanged)
+    scene.clock.now = begun + timedelta(seconds=60) + CLOCK_MARGIN - timedelta(seconds=1)
+    # Whatever is spent meanwhile takes the chance to forget what has expired.
+    assert isinstance(await as_agent(scene, IDP.id_token(scene, sub=WORKLOAD.subject)), Exchanged)
+    scene.clock.now = begun
+    assert is_used(await as_agent(scene, acting))
+
+
+async def test_an_actor_token_without_a_jti_is_for_issuers_whose_tokens_are_shown_again(scene: Scene) -> None:
+    await another_client(scene, "agent", workload=WORKLOAD)
+    acting = IDP.id_token(scene, sub=WORKLOAD.subject, jti=None)
+    assert reason(await as_agent(scene, acting)) is Reason.TOKEN_INVALID
+    await put(scene, replace(IDP.trusted(), single_use=False))
+    for compact in (acting, acting, *[IDP.id_token(scene, sub=WORKLOAD.subject)] * 2):
+        assert isinstance(await as_agent(scene, compact), Exchanged)
 
 
 async def test_an_actor_token_that_has_an_actor_of_its_own_is_refused(scene: Scene) -> None:
@@ -411,6 +490,67 @@ async def test_a_subject_token_proves_the_subject_of_a_root_whatever_the_limits_
         made = await minted(scene, subject_token=IDP.id_token(scene), subject=subject)
         assert isinstance(made, SignedGrant)
         assert made.grant.subject == "okta#alice"
+
+
+async def test_a_root_is_for_the_holder_that_its_subjects_token_names(scene: Scene) -> None:
+    await another_client(scene, "agent", workload=WORKLOAD)
+    by_workload = {"sub": WORKLOAD.subject, "iss": IDP.issuer}
+    for claim, named in (("may_act", {"sub": "agent"}), ("act", {"client_id": "agent"}), ("may_act", by_workload)):
+        compact = IDP.id_token(scene, **{claim: named})
+        made = await minted(scene, subject_token=compact, holder=ClientId("agent"))
+        assert isinstance(made, SignedGrant)
+        assert (made.grant.holder, made.grant.actor, made.grant.subject) == ("agent", "agent", "okta#alice")
+        # Who asks for it is not who acts.
+        assert reason(await minted(scene, subject_token=compact)) is Reason.ACTOR_NOT_PERMITTED
+    ours = IDP.id_token(scene, may_act={"sub": PLANNER})
+    refused = await minted(scene, subject_token=ours, holder=ClientId("agent"))
+    assert isinstance(refused, Denied)
+    assert (refused.reason, refused.pointer) == (Reason.ACTOR_NOT_PERMITTED, "/subjectToken")
+
+
+async def test_a_holder_that_is_none_has_no_subject_token_read(scene: Scene) -> None:
+    await another_client(scene, "agent", active=False)
+    for holder in ("agent", "nobody"):
+        refused = await minted(scene, subject_token="x", holder=ClientId(holder))
+        assert isinstance(refused, Denied)
+        assert (refused.reason, refused.pointer) == (Reason.ACTOR_NOT_PERMITTED, "/holder")
+
+
+# --- what the log says of it ----------------------------------------------------------------------------------
+
+
+async def proofs_of(scene: Scene, kind: str) -> list[JsonObject]:
+    """By what the parties of everything of this kind were proven, oldest first."""
+    names = ("provenBy", "actorProvenBy")
+    records = [record for record in await scene.records() if record["type"] == kind]
+    return [{name: record[name] for name in names if name in record} for record in records]
+
+
+async def test_what_is_issued_on_anothers_word_names_that_word_and_never_repeats_it(scene: Scene) -> None:
+    await another_client(scene, "agent", workload=WORKLOAD)
+    subject, acting = IDP.id_token(scene, jti="s1"), IDP.id_token(scene, sub=WORKLOAD.subject, jti="a1")
+    nameless, assertion = IDP.id_token(scene, jti=None), IDP.assertion(scene, jti="g1")
+    await exchange(scene, subject, JWT, actor_token=acting, actor_token_type=JWT)
+    await exchange(scene, nameless, JWT)
+    await accepted(scene, assertion)
+    await as_agent(scene, IDP.id_token(scene, sub=WORKLOAD.subject, jti="a2"))
+    await token(scene)
+    assert await proofs_of(scene, "delegation.exchanged") == [
+        {"provenBy": {"issuer": "okta", "jti": "s1"}, "actorProvenBy": {"issuer": "okta", "jti": "a1"}},
+        {"provenBy": {"issuer": "okta"}},
+        {"provenBy": {"issuer": "okta", "jti": "g1"}},
+        {"actorProvenBy": {"issuer": "okta", "jti": "a2"}},
+        {},
+    ]
+    kept = json.dumps(list(await scene.records()))
+    assert not [whole for whole in (subject, acting, nameless, assertion) if whole.split(".")[2] in kept]
+
+
+async def test_a_root_names_the_word_that_proved_its_subject(scene: Scene) -> None:
+    await minted(scene, subject_token=IDP.id_token(scene, jti="s1"))
+    await minted(scene)
+    (*_, proven, plain) = await proofs_of(scene, "delegation.created")
+    assert (proven, plain) == ({"provenBy": {"issuer": "okta", "jti": "s1"}}, {})
 
 
 async def test_without_the_token_its_subject_is_as_any_other(scene: Scene) -> None:

@@ -27,7 +27,7 @@ from app.usecases.prove_possession import (
     spend,
     spend_now,
 )
-from app.usecases.world import Caller, Possession
+from app.usecases.world import CLOCK_MARGIN, Caller, Possession
 from tests.prover import Prover
 from tests.samples import ACME, NOW, SEARCH, SUPPORT
 from tests.usecases.worlds import PLANNER, Scene, a_scene, caller_for
@@ -156,6 +156,14 @@ async def test_a_proof_is_spent_once_by_whoever_is_first(scene: Scene) -> None:
     assert await spend_now(scene.world, ACME, a_possession("use_1")) is None
     assert await spend_now(scene.world, ACME, a_possession("use_2")) == REPLAYED
     assert await spend_now(scene.world, ACME, a_possession("use_2", jti="k")) is None
+
+
+async def test_a_spent_proof_is_remembered_where_a_clock_is_behind(scene: Scene) -> None:
+    possession = a_possession("use_1")
+    assert await spend_now(scene.world, ACME, possession) is None
+    scene.clock.now = possession.proof.expires_at + CLOCK_MARGIN - timedelta(seconds=1)
+    assert await spend_now(scene.world, ACME, a_possession("use_2", jti="k")) is None
+    assert await spend_now(scene.world, ACME, a_possession("use_3")) == REPLAYED
 
 
 async def test_the_request_that_spent_a_proof_may_spend_it_again(scene: Scene) -> None:

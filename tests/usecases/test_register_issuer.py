@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
+from app.core.attenuation import Ceiling
+from app.core.budget import Amount
 from app.core.grant import ClientId, TenantId
 from app.core.reasons import Reason
 from app.core.registry import (
@@ -19,6 +21,7 @@ from app.core.registry import (
     Scope,
     Tenant,
     TrustedIssuer,
+    Window,
     Workload,
 )
 from app.ports import AlreadyExists
@@ -257,6 +260,39 @@ async def test_an_administrator_takes_over_no_client_that_outranks_it_by_giving_
     accepted(await change_client(world, MIGHTY, None, A_POD.client_id, changed))
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ClientKind if kind is not ClientKind.APP])
+async def test_what_an_app_may_ask_for_is_given_when_it_is_to_be_its_own(world: World, kind: ClientKind) -> None:
+    asks = replace(AN_APP, auth_method=AuthMethod.CLIENT_SECRET_BASIC, scopes=frozenset({Scope.AUDIT_READ}))
+    accepted(await register_client(world, MIGHTY, asks))
+
+    def becomes(client: Client) -> Client:
+        return replace(client, kind=kind, grant_types=frozenset(), redirect_uris=())
+
+    denied = await change_client(world, ADMIN, None, asks.client_id, becomes)
+    assert isinstance(denied, Denied)
+    assert (denied.reason, denied.scope) == (Reason.INSUFFICIENT_SCOPE, "audit:read")
+    assert accepted(await change_client(world, MIGHTY, None, asks.client_id, becomes)).kind is kind
+
+
+async def test_an_app_that_may_ask_for_no_more_than_its_administrator_holds_may_be_made_another_client(
+    world: World,
+) -> None:
+    accepted(await register_client(world, ADMIN, AN_APP))
+    accepted(await change_client(world, ADMIN, None, AN_APP.client_id, lambda _: AN_AGENT))
+
+
+async def test_where_an_apps_codes_go_is_said_by_whoever_holds_all_that_it_may_ask_for(world: World) -> None:
+    asks = replace(AN_APP, scopes=frozenset({Scope.AUDIT_READ}))
+    accepted(await register_client(world, MIGHTY, asks))
+
+    def elsewhere(client: Client) -> Client:
+        return replace(client, redirect_uris=(*client.redirect_uris, "https://evil.example/cb"))
+
+    assert refused(await change_client(world, ADMIN, None, asks.client_id, elsewhere)) is Reason.INSUFFICIENT_SCOPE
+    accepted(await change_client(world, ADMIN, None, asks.client_id, lambda client: replace(client, active=False)))
+    accepted(await change_client(world, MIGHTY, None, asks.client_id, elsewhere))
+
+
 # --- what a client may be ---------------------------------------------------------------------------------
 
 AN_AGENT: Final = replace(A_POD, kind=ClientKind.AGENT, scopes=frozenset(), jwks=KEYS, workload=None)
@@ -312,6 +348,15 @@ IMPOSSIBLE: Final[dict[str, tuple[Client, str]]] = {
     "an app with a bad one": (
         replace(AN_APP, redirect_uris=("https://app.example/cb", "https://app.example/cb#x")),
         "/redirectUris/1",
+    ),
+    "an app with limits of its own": (
+        replace(AN_APP, ceiling=Ceiling(audiences=frozenset({"*"}))),
+        "/limits",
+    ),
+    "an app with a lifetime of its own": (replace(AN_APP, ceiling=Ceiling(max_lifetime=timedelta(hours=1))), "/limits"),
+    "an app with a window of its own": (
+        replace(AN_APP, window=Window(length=timedelta(days=1), limit=Amount(tool_calls=1, spend_ucents=1))),
+        "/limits",
     ),
     "a person at the token endpoint": (
         replace(A_PERSON, grant_types=frozenset({GrantType.CLIENT_CREDENTIALS})),
@@ -370,6 +415,10 @@ def test_each_kind_has_what_it_needs_unless_told_otherwise() -> None:
         "https://app.example/cb",
         "https://app.example",
         "https://app.example:8443/cb?x=1",
+        "https://App.Example/cb",
+        "https://192.0.2.7/cb",
+        "https://[2001:db8::7]:8443/cb",
+        "https://xn--exmple-cua.example/cb",
         "http://127.0.0.1/cb",
         "http://127.0.0.1:49152/cb",
         "http://[::1]:7/cb",
@@ -409,6 +458,21 @@ def test_an_answer_may_go_to(uri: str) -> None:
         "file:///etc/passwd",
         "myapp:/cb",
         "com.example.app:",
+        "https://app.example;script-src/cb",
+        "https://app.example,evil.example/cb",
+        "https://'unsafe-inline'/cb",
+        "https://*/cb",
+        "https://*.example/cb",
+        "https://app%2eexample/cb",
+        "https://app_x.example/cb",
+        "https://app.example:/cb",
+        "https://evil.example[::1]/cb",
+        "https://[::1]evil.example/cb",
+        "https://[::g]/cb",
+        "https://[fe80::1%25lo]/cb",
+        "http://evil.example[::1]/cb",
+        "com.example.app://*/cb",
+        "com.example.app://a;b/cb",
         "https://app.example/" + "x" * 500,
     ],
 )

@@ -18,7 +18,7 @@ from app.usecases.issue_api_token import ApiToken, issue_api_token
 from app.usecases.load_chain import Lineage, death, load_lineage
 from app.usecases.mint_grant import SignedGrant
 from app.usecases.revoke_token import revoke_token
-from app.usecases.world import Caller
+from app.usecases.world import CLOCK_MARGIN, Caller
 from tests.samples import ACME, NOW
 from tests.usecases.worlds import PLANNER, Scene, a_scene
 
@@ -137,6 +137,18 @@ async def test_a_revocation_is_remembered_for_as_long_as_the_token_lives() -> No
     scene.clock.now = scene.world.signer.verify_access_token(token, NOW).expires_at - timedelta(seconds=1)
     # Another revocation takes the chance to forget what has expired, and this has not.
     await revoke_token(scene.world, client, await api_token(scene, client))
+    assert not await is_accepted(scene, token)
+
+
+async def test_a_revocation_is_remembered_where_a_clock_is_behind() -> None:
+    scene = await a_scene()
+    client = await planner(scene)
+    token = await api_token(scene, client)
+    expires_at = scene.world.signer.verify_access_token(token, NOW).expires_at
+    await revoke_token(scene.world, client, token)
+    scene.clock.now = expires_at + CLOCK_MARGIN - timedelta(seconds=1)
+    await revoke_token(scene.world, client, await api_token(scene, client))
+    scene.clock.now = expires_at - timedelta(seconds=1)
     assert not await is_accepted(scene, token)
 
 

@@ -35,7 +35,7 @@ from tests.usecases.standing import (
     standing,
     token,
 )
-from tests.usecases.worlds import PLANNER, Scene, a_scene
+from tests.usecases.worlds import PLANNER, Scene, a_scene, verified
 
 pytestmark = pytest.mark.anyio
 
@@ -171,11 +171,11 @@ async def test_a_list_has_the_latest_of_each_tool_server_dead_or_alive(scene: Sc
     await close_grant(scene.world, ADMIN, first.grant_id, "closed")
     listed = await list_standing_grants(scene.world, ADMIN, None, PLANNER)
     assert not isinstance(listed, Denied)
-    assert [(view.grant.grant_id, view.status) for view in listed] == [(first.grant_id, "closed")]
+    assert [(view.grant.grant_id, view.status) for view in verified(listed)] == [(first.grant_id, "closed")]
     second = await standing(scene)
     again = await list_standing_grants(scene.world, ADMIN, None, PLANNER)
     assert not isinstance(again, Denied)
-    assert [(view.grant.grant_id, view.status) for view in again] == [(second.grant_id, "active")]
+    assert [(view.grant.grant_id, view.status) for view in verified(again)] == [(second.grant_id, "active")]
 
 
 async def test_changing_a_client_leaves_its_standing_grants_alone(scene: Scene) -> None:
@@ -469,7 +469,7 @@ async def test_who_the_subject_is_stays_said_below_a_token(scene: Scene) -> None
 async def test_closing_the_standing_grant_ends_every_token(scene: Scene) -> None:
     root = await standing(scene)
     issued = [await token(scene) for _ in range(3)]
-    closed = await close_grant(scene.world, Caller(client_id=PLANNER, tenant_id=ACME), root.grant_id, "closed")
+    closed = await close_grant(scene.world, scene.planner, root.grant_id, "closed")
     assert not isinstance(closed, Denied)
     assert set(closed.closed) == {root.grant_id, *(one.grant.grant_id for one in issued)}
 

@@ -50,6 +50,7 @@ from app.ports import (
 )
 from app.usecases.failures import Denied
 from app.usecases.mint_grant import MintRequest, SignedGrant, mint_grant
+from app.usecases.read_grants import GrantView, View
 from app.usecases.read_wish import NarrowingFields
 from app.usecases.tool_credential import credential_purpose
 from app.usecases.world import Caller, Rules, World
@@ -281,3 +282,10 @@ def _search() -> Tool:
         http=HttpBinding(method="POST", path="/search"),
         source=ToolSource.DECLARED,
     )
+
+
+def verified(views: Sequence[View]) -> list[GrantView]:
+    """Grants as their readers see them, each of which must be one that is verified."""
+    found = [view for view in views if isinstance(view, GrantView)]
+    assert len(found) == len(views), "a grant's record can't be verified"
+    return found

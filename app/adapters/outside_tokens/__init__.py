@@ -157,7 +157,7 @@ def _refuse_for_others(token: OutsideToken, issuer: str, audience: str) -> None:
         _refuse("the issuer is another")
     # Whoever else the token is for could show it to us as their own (RFC 7523 §3, by its successor).
     if token.claims.get("aud") not in (audience, [audience]):
-        _refuse("the token is not for this service alone")
+        _refuse("aud is not exactly the audience that it must be")
 
 
 def _refuse_outside_its_time(token: OutsideToken, now: datetime, max_lifetime: timedelta) -> None:

@@ -14,6 +14,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from app.core.registry import SigningAlgorithm
@@ -108,7 +109,7 @@ def published_keys(body: bytes) -> KeySet:
 def registered_keys(jwks: JsonObject) -> KeySet:
     """The keys of a set that an administrator registers: each must be usable, by one algorithm (RFC 8725 §3.1).
 
-    Raises KeyFlawError.
+    Several are told apart by their names, so only a single one needs none. Raises KeyFlawError.
     """
     listed = _listed(jwks)
     if not 1 <= len(listed) <= MAX_REGISTERED_KEYS or len(canonical(jwks)) > MAX_REGISTERED_BYTES:
@@ -116,6 +117,12 @@ def registered_keys(jwks: JsonObject) -> KeySet:
     keys = [read_key(jwk) for jwk in listed]
     if any(len(key.algorithms) > 1 for key in keys):
         raise KeyFlawError("holds an RSA key that does not say its alg")
+    if any(isinstance(jwk, dict) and "kid" in jwk and jwk["kid"] is None for jwk in listed):
+        raise KeyFlawError("holds a key whose kid is no name")
+    if len(keys) > 1 and any(key.kid is None for key in keys):
+        raise KeyFlawError("holds several keys, of which each needs a kid")
+    if len({_numbers(key.public) for key in keys}) != len(keys):
+        raise KeyFlawError("holds one key twice")
     return _distinct(keys)
 
 
@@ -147,6 +154,11 @@ def _distinct(keys: list[VerificationKey]) -> KeySet:
     if len(set(names)) != len(names):
         raise KeyFlawError("has two keys of one kid")
     return KeySet(tuple(keys))
+
+
+def _numbers(public: PublicKey) -> bytes:
+    """The key itself, by whatever names and in whatever spelling it stands in a set."""
+    return public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _may_verify(operations: JsonValue) -> bool:

@@ -115,9 +115,8 @@ _ADD_VIEWERS = insert(grant_viewers).from_select(
 # --- reading ----------------------------------------------------------------------------------------------
 
 _OWN_ACCOUNT = and_(accounts.c.tenant_id == grants.c.tenant_id, accounts.c.account_id == grants.c.grant_id)
-_STORED = select(grants.c.tenant_id, grants.c.grant_id, grants.c.signed, grants.c.path, *ACCOUNT_COLUMNS).join(
-    accounts, _OWN_ACCOUNT
-)
+_DOCUMENT = (grants.c.signed, grants.c.path, grants.c.issued_at, grants.c.expires_at)
+_STORED = select(grants.c.tenant_id, grants.c.grant_id, *_DOCUMENT, *ACCOUNT_COLUMNS).join(accounts, _OWN_ACCOUNT)
 
 
 def stored_grant(row: AnyRow) -> StoredGrant:
@@ -126,6 +125,8 @@ def stored_grant(row: AnyRow) -> StoredGrant:
         grant_id=row.grant_id,
         signed=row.signed,
         lineage=tuple(row.path.split(SEPARATOR)),
+        issued_at=row.issued_at,
+        expires_at=row.expires_at,
         account=account_of(row),
         closed_at=row.closed_at,
     )

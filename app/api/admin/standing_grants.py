@@ -5,7 +5,7 @@ from fastapi import APIRouter, Response
 from app.api.admin.documents import Administrator, InTenant
 from app.api.caller import TheWorld
 from app.api.errors import allowed
-from app.api.grants import GrantDocument, NarrowingDocument
+from app.api.grants import AnyGrantDocument, GrantDocument, NarrowingDocument, grant_document
 from app.api.wire import Document, Identifier, StrictRoute
 from app.core.grant import ClientId
 from app.usecases.make_standing_grant import list_standing_grants, make_standing_grant
@@ -18,7 +18,7 @@ class StandingGrantRequest(NarrowingDocument):
 
 
 class StandingGrantList(Document):
-    items: list[GrantDocument]
+    items: list[AnyGrantDocument]
 
 
 @router.post("/{client_id:path}/standing-grants", status_code=201, summary="Give a client a standing grant")
@@ -43,4 +43,4 @@ async def make(
 async def listed(world: TheWorld, caller: Administrator, query: InTenant, client_id: Identifier) -> StandingGrantList:
     """The latest for each tool server, with its usage and status."""
     views = allowed(await list_standing_grants(world, caller, query.named, ClientId(client_id)))
-    return StandingGrantList(items=[GrantDocument.of(view) for view in views])
+    return StandingGrantList(items=[grant_document(view) for view in views])

@@ -20,6 +20,7 @@ from app.usecases.prove_client import (
     ClientName,
     Presented,
     ProvenClient,
+    Unproven,
     prove_client,
     spend_assertion,
 )
@@ -32,11 +33,13 @@ JWT_BEARER: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 async def proven_client(request: Request, world: TheWorld, form: TheForm) -> ProvenClient:
     """The client as it has proven itself. Its assertion, if it sent one, is still to be spent."""
     presented = _presented(request, form)
-    proven = None if presented is None else await prove_client(world, presented)
+    proven = Unproven() if presented is None else await prove_client(world, presented)
     if isinstance(proven, Denied):
         raise refused(proven)
-    if proven is None or form.one("client_id") not in (None, proven.client.client_id):
-        raise await _unproven(request, world)
+    if isinstance(proven, ProvenClient) and form.one("client_id") not in (None, proven.client.client_id):
+        proven = Unproven(cause="client_id names another client", client_id=proven.client.client_id)
+    if isinstance(proven, Unproven):
+        raise await _unproven(request, world, proven)
     return proven
 
 
@@ -45,7 +48,8 @@ async def client_of(
 ) -> Client:
     """The client, its assertion spent. Whatever a request lacks beside is said before, by what this depends on."""
     if not await spend_assertion(world, proven):
-        raise await _unproven(request, world)
+        used = "a client assertion was refused: it was used before"
+        raise await _unproven(request, world, Unproven(cause=used, client_id=proven.client.client_id))
     return proven.client
 
 
@@ -55,15 +59,16 @@ TheClient = Annotated[Client, Depends(client_of)]
 async def confidential_client_of(request: Request, world: TheWorld, client: TheClient) -> Client:
     """A client that has proven itself by more than its name (RFC 7662 §2.1)."""
     if client.auth_method is AuthMethod.NONE:
-        raise await _unproven(request, world)
+        named = Unproven(cause="a client proved no more than its name", client_id=client.client_id)
+        raise await _unproven(request, world, named)
     return client
 
 
 TheConfidentialClient = Annotated[Client, Depends(confidential_client_of)]
 
 
-async def _unproven(request: Request, world: World) -> OAuthError:
-    await record_stranger(world, Reason.TOKEN_INVALID, "a client could not be authenticated")
+async def _unproven(request: Request, world: World, unproven: Unproven) -> OAuthError:
+    await record_stranger(world, Reason.TOKEN_INVALID, unproven.cause, unproven.client_id)
     return _invalid_client(request)
 
 

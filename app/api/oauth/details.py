@@ -1,9 +1,10 @@
 """The narrowing that `authorization_details` asks for (RFC 9396)."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from app.api.errors import pointer_to, sentence_on
 from app.api.grants import NarrowingDocument
 from app.api.oauth.failures import OAuthError
 from app.api.oauth.form import Form
@@ -19,12 +20,13 @@ class DelegationDetail(NarrowingDocument):
     type: Literal["delegation"]
 
 
+PARAMETER: Final = "authorization_details"
 _DETAILS = TypeAdapter(list[DelegationDetail])
 
 
 def narrowing_of(form: Form) -> NarrowingFields:
     """The one narrowing that `authorization_details` holds, parsed as strictly as any body."""
-    text = form.one("authorization_details")
+    text = form.one(PARAMETER)
     if text is None:
         return NarrowingFields()
     try:
@@ -32,9 +34,9 @@ def narrowing_of(form: Form) -> NarrowingFields:
     except StrictJsonError as error:
         raise OAuthError("invalid_authorization_details", error.detail) from error
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = "".join(f"/{part}" for part in fault["loc"])
-        raise OAuthError("invalid_authorization_details", f"{where}: {fault['msg']}") from error
+        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = pointer_to((PARAMETER, *fault["loc"]))
+        raise OAuthError("invalid_authorization_details", f"{PARAMETER}{where}: {sentence_on(fault)}") from error
     if len(details) != 1:
         raise OAuthError("invalid_authorization_details", f"exactly one detail of type {DETAIL_TYPE} is needed")
     return details[0].fields()
