@@ -104,7 +104,10 @@ async def _issued(
     world: World, app: Client, person: Client, consent: Consent, presented: Redemption
 ) -> Exchanged | ApiToken | Denied:
     request = consent.request
-    offer = await offer_to(world, consent)
+    try:
+        offer = await offer_to(world, consent)
+    except Misdirected as error:  # disabled since it proved itself
+        return Denied(reason=Reason.TOKEN_INVALID, detail=error.detail)
     if isinstance(offer, Denied):
         return offer
     if not offer.covers(consent):
