@@ -260,17 +260,17 @@ def _without_life(grant: Grant) -> Refusal | None:
 def _above_ceiling(grant: Grant, ceiling: Ceiling, birth: Birth) -> Refusal | None:
     """A ceiling is the parent of every root, so what exceeds it is not narrower."""
     faults = (
-        (not _allows_audience(grant, ceiling), "/audience", "audience"),
-        (not _allows_tools(grant, ceiling), "/allowedTools", "tools"),
-        (grant.limit.tool_calls > ceiling.limit.tool_calls, "/maxToolCalls", "calls"),
-        (grant.limit.spend_ucents > ceiling.limit.spend_ucents, "/maxSpendCents", "spend"),
-        (grant.expires_at - grant.issued_at > ceiling.max_lifetime, "/expiresAt", "lifetime"),
-        (grant.max_depth > ceiling.max_depth, "/maxDepth", "depth"),
-        (birth.subject is None and not _allows_subject(grant, ceiling), "/subject", "subject"),
+        (not _allows_audience(grant, ceiling), "/audience", "this audience"),
+        (not _allows_tools(grant, ceiling), "/allowedTools", "these tools"),
+        (grant.limit.tool_calls > ceiling.limit.tool_calls, "/maxToolCalls", "so many calls"),
+        (grant.limit.spend_ucents > ceiling.limit.spend_ucents, "/maxSpendCents", "so much spend"),
+        (grant.expires_at - grant.issued_at > ceiling.max_lifetime, "/expiresAt", "so long a lifetime"),
+        (grant.max_depth > ceiling.max_depth, "/maxDepth", "so much depth"),
+        (birth.subject is None and not _allows_subject(grant, ceiling), "/subject", "this subject"),
     )
-    for exceeds, pointer, noun in faults:
+    for exceeds, pointer, excess in faults:
         if exceeds:
-            return Refusal(pointer, Reason.NOT_NARROWER, f"the client's limits do not allow this {noun}")
+            return Refusal(pointer, Reason.NOT_NARROWER, f"the client's limits do not allow {excess}")
     return None
 
 

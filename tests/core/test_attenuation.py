@@ -109,20 +109,20 @@ def test_a_root_above_its_clients_ceiling_is_refused(changes: dict[str, object],
 
 
 @pytest.mark.parametrize(
-    "changes, noun",
+    "changes, excess",
     [
-        ({"audience": (BILLING,), "tools": {}}, "audience"),
-        ({"tools": {MESSAGE: None}}, "tools"),
-        ({"tool_calls": 101}, "calls"),
-        ({"spend_ucents": 10_000_001}, "spend"),
-        ({"expires_at": NOW + timedelta(days=1)}, "lifetime"),
-        ({"max_depth": 5}, "depth"),
+        ({"audience": (BILLING,), "tools": {}}, "this audience"),
+        ({"tools": {MESSAGE: None}}, "these tools"),
+        ({"tool_calls": 101}, "so many calls"),
+        ({"spend_ucents": 10_000_001}, "so much spend"),
+        ({"expires_at": NOW + timedelta(days=1)}, "so long a lifetime"),
+        ({"max_depth": 5}, "so much depth"),
     ],
 )
-def test_who_asks_above_a_ceiling_is_told_of_what_it_is_too_much(changes: dict[str, object], noun: str) -> None:
+def test_who_asks_above_a_ceiling_is_told_of_what_it_is_too_much(changes: dict[str, object], excess: str) -> None:
     refusal = minted(a_wish(**changes))
     assert isinstance(refusal, Refusal)
-    assert refusal.detail == f"the client's limits do not allow this {noun}"
+    assert refusal.detail == f"the client's limits do not allow {excess}"
 
 
 def test_a_root_for_another_subject_needs_the_ceilings_word() -> None:
